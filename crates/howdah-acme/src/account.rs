@@ -114,7 +114,7 @@ fn external_key(
 ) -> Result<ExternalAccountKey, AcmeFailure> {
     let decoded = decode_base64(key).ok_or_else(|| AcmeFailure::OrderRefused {
         authority: authority.name.clone(),
-        why: "the key in acme.eab is no base64".to_owned(),
+        why: "the key in acme.eab is not valid base64".to_owned(),
         retry_after: None,
     })?;
     Ok(ExternalAccountKey::new(id.to_owned(), &decoded))

@@ -37,14 +37,14 @@ impl StoredCertificate {
         let leaf = certificates
             .first()
             .cloned()
-            .ok_or("there is no certificate in it")?;
+            .ok_or("the file does not contain a certificate")?;
         let private =
             PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| error.to_string())?;
         CertifiedKey::from_der(certificates, private, &aws_lc_rs::default_provider())
             .map_err(|error| error.to_string())?;
         let (_, parsed) = X509Certificate::from_der(&leaf).map_err(|error| error.to_string())?;
         if !covers(&parsed, name) {
-            return Err(format!("it is not for {name}"));
+            return Err(format!("the certificate is not for {name}"));
         }
         let at = |time: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(time).unwrap_or(0));
         let validity = CertificateValidity {

@@ -258,10 +258,10 @@ pub async fn run_hook(
     };
     let output = match tokio::time::timeout(HOOK_TIMEOUT, run).await {
         Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err(failed(format!("cannot be run: {error}"))),
+        Ok(Err(error)) => return Err(failed(format!("it cannot be executed: {error}"))),
         Err(_) => {
             return Err(failed(format!(
-                "has not ended within {} s",
+                "it has not exited within {} s",
                 HOOK_TIMEOUT.as_secs()
             )));
         }

@@ -48,7 +48,7 @@ impl AcmeClient {
         let untrusting = (added == 0).then(|| {
             let why = found.errors.first().map(|error| format!(": {error}"));
             let why = why.unwrap_or_default();
-            format!("this machine trusts no authority's server; install ca-certificates{why}")
+            format!("this machine trusts no certificate authority; install ca-certificates{why}")
         });
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = ClientConfig::builder_with_provider(provider)
@@ -106,7 +106,7 @@ impl AcmeClient {
         let answer = tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(request)).await;
         answer.unwrap_or_else(|_| {
             Err(format!(
-                "{host} has not answered within {} s",
+                "{host} has not responded within {} s",
                 REQUEST_TIMEOUT.as_secs()
             )
             .into())
@@ -142,7 +142,8 @@ impl AcmeClient {
             let tls = TlsConnector::from(self.tls.clone())
                 .connect(name, tcp)
                 .await;
-            let tls = tls.map_err(|error| format!("TLS with {host}:{port}: {error}"))?;
+            let tls =
+                tls.map_err(|error| format!("TLS handshake with {host}:{port} failed: {error}"))?;
             send(TokioIo::new(tls), request).await?
         } else {
             send(TokioIo::new(tcp), request).await?
@@ -178,7 +179,7 @@ where
     };
     tokio::select! {
         answer = exchange => answer,
-        _ = driving => Err("the connection ended".into()),
+        _ = driving => Err("the connection was closed".into()),
     }
 }
 
@@ -199,7 +200,9 @@ impl HttpClient for AcmeClient {
         let client = self.clone();
         Box::pin(async move {
             if request.uri().scheme_str() != Some("https") {
-                return Err(Error::Str("an authority's URLs begin with https://"));
+                return Err(Error::Str(
+                    "the URLs of an authority must begin with https://",
+                ));
             }
             client
                 .fetch(request)

@@ -207,28 +207,28 @@ impl fmt::Display for AcmeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AcmeFailure::AuthorityUnreachable { authority, why, .. } => {
-                write!(f, "{authority} does not work: {why}")
+                write!(f, "cannot order from {authority}: {why}")
             }
             AcmeFailure::OrderRefused { authority, why, .. }
             | AcmeFailure::OrderRateLimited { authority, why, .. } => {
-                write!(f, "{authority} refuses: {why}")
+                write!(f, "{authority} refused the order: {why}")
             }
             AcmeFailure::ChallengeFailed { challenge, why } => write!(
                 f,
-                "the authority did not find the proof by {challenge}: {why}; the name's DNS must lead here"
+                "the authority could not verify the {challenge} challenge: {why}; the name's DNS must point to this server"
             ),
             AcmeFailure::NoChallenge { offered } => write!(
                 f,
-                "the authority offers {offered}; a wildcard needs `acme.dns_hook`, other names a listener that the Internet reaches on port 80 or 443"
+                "the authority offers no challenge that this server can complete, only {offered}; a wildcard needs `acme.dns_hook`, and other names need a listener that is reachable from the Internet on port 80 or 443"
             ),
             AcmeFailure::DnsHookFailed { program, why } => write!(f, "{program}: {why}"),
             AcmeFailure::CertificateUnfit { why } => {
-                write!(f, "the certificate issued cannot be used: {why}")
+                write!(f, "the issued certificate cannot be used: {why}")
             }
-            AcmeFailure::OnDemandDenied { why } => write!(f, "not ordered: {why}"),
+            AcmeFailure::OnDemandDenied { why } => write!(f, "no certificate is ordered: {why}"),
             AcmeFailure::LocalRootUnusable { path, why } => write!(
                 f,
-                "the local authority cannot use {}: {why}; restore the file and its owner, or remove `root.key`, `root.pem` and `names` to get a new root, which every browser then has to be told to trust",
+                "the local authority cannot use {}: {why}; restore the file and its owner, or remove `root.key`, `root.pem` and `names` to create a new root, which every browser then has to trust",
                 path.display()
             ),
             AcmeFailure::StoreFailed { why } => f.write_str(why),

@@ -113,7 +113,7 @@ fn read_root(directory: &Path) -> Result<Option<LocalRoot>, AcmeFailure> {
     let Some(text) = read_local_file(&path)? else {
         return match root_path(directory).exists() {
             true => Err(unusable(
-                "it is missing, and its certificate is there".to_owned(),
+                "it is missing, although its certificate exists".to_owned(),
             )),
             false => Ok(None),
         };
@@ -122,7 +122,7 @@ fn read_root(directory: &Path) -> Result<Option<LocalRoot>, AcmeFailure> {
     // The key is in the same file before the certificate, so both match or both are missing.
     let Some(at) = text.find("-----BEGIN CERTIFICATE-----") else {
         return Err(unusable(
-            "it is damaged (there is no certificate in it)".to_owned(),
+            "it is damaged (the file does not contain a certificate)".to_owned(),
         ));
     };
     let (key, root) = text.split_at(at);
@@ -327,7 +327,7 @@ pub(crate) mod tests {
     fn local_root_replacement_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let new_root = |name| issue_certificate(directory.path(), name).unwrap().new_root;
-        assert!(!new_root("localhost"), "nobody trusts one yet");
+        assert!(!new_root("localhost"), "no browser trusts one yet");
         assert!(!new_root("a.test"));
         assert!(new_root("db"));
         assert!(!new_root("db"));

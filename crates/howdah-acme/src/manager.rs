@@ -234,7 +234,7 @@ impl ManagerState {
             let issued = issue_locally(&store, name).await?;
             if issued.new_root {
                 self.log(format!(
-                    "{name}: the local authority has a new root, because the former one could not vouch for a name without a dot; browsers have to be told to trust {}",
+                    "{name}: the local authority has a new root, because the previous root could not sign a certificate for a name without a dot; make browsers trust {}",
                     local::root_path(store.directory()).display()
                 ));
             }
@@ -264,7 +264,7 @@ impl ManagerState {
             }
         }
         Err(last.unwrap_or(AcmeFailure::NoChallenge {
-            offered: "nothing: there is no authority".to_owned(),
+            offered: "nothing, because no authority is configured".to_owned(),
         }))
     }
 }

@@ -47,7 +47,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     match name.len() <= 253 && own.split('.').all(label) {
         true => Ok(()),
         false => Err(format!(
-            "`{}` is no host name: write it as `example.org`, other alphabets as `xn--…`",
+            "`{}` is not a host name: write it as `example.org`, and other alphabets as `xn--…`",
             name.escape_debug()
         )),
     }

@@ -130,7 +130,7 @@ impl OrderContext<'_> {
             return Err(AcmeFailure::AuthorityUnreachable {
                 authority: authority.name.clone(),
                 why: format!(
-                    "the order is not done after {} s",
+                    "the order is not complete after {} s",
                     VALIDATION_TIMEOUT.as_secs()
                 ),
                 retry_after: None,
@@ -258,7 +258,7 @@ impl OrderContext<'_> {
             Ok(Some(problem)) => challenge_failed(&problem, authority, proof),
             Ok(None) => AcmeFailure::OrderRefused {
                 authority: authority.name.clone(),
-                why: "the order is invalid; it does not say why".to_owned(),
+                why: "the order is invalid, and the authority gives no reason".to_owned(),
                 retry_after: None,
             },
             Err(error) => self.failure_of(authority)(error),

@@ -159,11 +159,11 @@ impl CertificateStore {
         };
         // The key precedes the certificates.
         let Some(at) = text.find("-----BEGIN CERTIFICATE-----") else {
-            return StoredState::Broken("there is no certificate in it".to_owned());
+            return StoredState::Broken("the file does not contain a certificate".to_owned());
         };
         // Detects a truncated last certificate. PEM does not state how many certificates there are.
         if !text.trim_end().ends_with("-----END CERTIFICATE-----") {
-            return StoredState::Broken("its end is missing".to_owned());
+            return StoredState::Broken("the end of the certificate is missing".to_owned());
         }
         let (key, chain) = text.split_at(at);
         match StoredCertificate::new(name, chain.to_owned(), key.to_owned()) {

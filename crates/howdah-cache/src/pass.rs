@@ -29,75 +29,75 @@ pub enum Pass {
     RequestBody,
     /// The request has `Authorization` or `Proxy-Authorization` (RFC 9111 §3.5).
     Authorization,
-    /// A cookie of a login, a session or a basket.
+    /// The request has a cookie of a login, a session or a basket.
     SessionCookie,
-    /// A cookie not known to be harmless; if it is, name it in `cache_ignore_cookies`.
+    /// The request has a cookie that is not known to be harmless; if it is, name it in `cache_ignore_cookies`.
     UnknownCookie,
-    /// A cookie whose name cannot be read as PHP reads it.
+    /// The name of a cookie cannot be read as PHP reads it.
     UnreadableCookie,
-    /// A method override (`X-HTTP-Method-Override`, `_method`).
+    /// The request overrides its method (`X-HTTP-Method-Override`, `_method`).
     MethodOverride,
-    /// A field that asks for a personal answer (`X-WP-Nonce`, `X-Requested-With` …).
+    /// A header of the request asks for a personal response (`X-WP-Nonce`, `X-Requested-With` …).
     PersonalField,
-    /// A path that the application or `cache_never` excludes.
+    /// The application or `cache_never` excludes the path.
     NeverCachedPath,
-    /// A query parameter that the application excludes (`preview`, `add-to-cart` …).
+    /// The application excludes a query parameter (`preview`, `add-to-cart` …).
     NeverCachedParameter,
     /// The query is too long, or cannot be read as PHP reads it.
     UnreadableQuery,
     /// The client sent no valid host.
     NoHost,
-    /// `.htaccess` files look at more of the request than its URL: cookies, other fields, the address.
+    /// `.htaccess` files evaluate more of the request than its URL: cookies, other headers or the address.
     Htaccess,
-    /// A rule of the site that asks more of a request than its URL has matched it.
+    /// A rule of the site has matched that evaluates more of the request than its URL.
     Rule,
-    /// Programs may read the path differently: `//`, `/./`, an encoded slash, NUL or line end.
+    /// Programs may read the path in different ways: it has `//`, `/./`, an encoded slash, a NUL or a line end.
     AmbiguousPath,
-    /// Under `rfc` a script would see an unusual spelling of the URL: capitals in the host, an absolute target.
+    /// Under `rfc`, a script would see an unusual spelling of the URL: capitals in the host or an absolute target.
     AmbiguousUrl,
-    /// Under `rfc` no page is stored for an HTTP/1.0 request, because scripts see the protocol.
+    /// Under `rfc`, no page is stored for an HTTP/1.0 request, because scripts see the protocol.
     OldProtocol,
-    /// Under `rfc` a header such as `X-Forwarded-Host` names another URL than the request's, and scripts may build links of it.
+    /// Under `rfc`, a header such as `X-Forwarded-Host` names another URL, from which scripts may build links.
     ForwardedUrl,
-    /// The client accepts JSON alone.
+    /// The client accepts only JSON.
     OtherRepresentation,
     /// The request asks to upgrade the connection.
     Upgrade,
-    /// With `cache = "dry-run"` nothing is served from the cache.
+    /// With `cache = "dry-run"`, nothing is served from the cache.
     DryRun,
-    /// This server of a fleet has no lease: nothing is served from the cache.
+    /// This server of a fleet has no lease, so nothing is served from the cache.
     NoLease,
-    /// After an upgrade another process of this server serves stored pages.
+    /// After an upgrade, another process of this server serves the stored pages.
     HandedOver,
     /// The response sets a cookie.
     SetCookie,
-    /// `Cache-Control: no-store`
+    /// The response has `Cache-Control: no-store`.
     NoStore,
-    /// `Cache-Control: private`
+    /// The response has `Cache-Control: private`.
     Private,
-    /// `Cache-Control: no-cache` without a validator.
+    /// The response has `Cache-Control: no-cache` without a validator.
     NoCache,
-    /// `X-Accel-Expires: 0`, or a lifetime of zero without a validator.
+    /// The response has `X-Accel-Expires: 0`, or a lifetime of zero without a validator.
     NoLifetime,
-    /// The response was expired on arrival.
+    /// The response had already expired when it arrived.
     AlreadyStale,
-    /// Responses with this status are not stored, or not without an explicit lifetime.
+    /// A response with this status is not stored, or only with an explicit lifetime.
     Status,
-    /// `Vary: *`: no other request matches.
+    /// The response has `Vary: *`, so it matches no other request.
     VaryStar,
-    /// `Vary` by a field with too many values (`User-Agent`, `Cookie` …).
+    /// The response varies by a header with too many values (`User-Agent`, `Cookie` …).
     VaryUnbounded,
-    /// Status 206 (RFC 9111 §3.3).
+    /// The response has status 206 (RFC 9111 §3.3).
     PartialContent,
-    /// The response was cut off, or shorter than its length.
+    /// The response was cut off, or it is shorter than its length.
     Incomplete,
     /// The body is longer than `[cache] memory` allows.
     TooLarge,
-    /// The head exceeds the limit of a stored head.
+    /// The response header exceeds the limit for a stored page.
     HeadTooLarge,
-    /// More tags, or a longer one, than a stored page may have.
+    /// The response has more tags, or a longer tag, than a stored page may have.
     TooManyTags,
-    /// An event stream, or a response that never ends.
+    /// The response is an event stream, or it never ends.
     Streaming,
     /// The script named a file to send (`X-Accel-Redirect`, `X-Sendfile`).
     SentFile,
@@ -105,27 +105,27 @@ pub enum Pass {
     LocalRedirect,
     /// The script did not run, or sent no response.
     RunFailed,
-    /// The application answered 5xx.
+    /// The application responded with a status from 500 on.
     ServerError,
     /// The script ended with a fatal error.
     FatalError,
     /// The script opened or read a session.
     SessionOpened,
-    /// The script defined `DONOTCACHEPAGE`, or sent a plugin's field for it.
+    /// The script defined `DONOTCACHEPAGE`, or sent a plugin's header for it.
     DoNotCachePage,
     /// The script wrote to a database.
     DatabaseWrite,
     /// The script asked for HTTP authentication.
     AuthenticationAsked,
-    /// A purge or write happened during the render.
+    /// A purge or a write happened during the render.
     OutdatedRender,
-    /// The last render of this page for the cache could not be stored; it is not tried again yet.
+    /// The last render of this page for the cache could not be stored, and it is too early to try again.
     PassedBefore,
-    /// The page can be stored, and is from its next visit on.
+    /// The page can be stored, and will be stored from its next visit on.
     NotYetAdmitted,
-    /// The site's last renders could not be stored; others are tried more rarely.
+    /// The site's last renders could not be stored, so other pages are tried more rarely.
     SiteRarelyStores,
-    /// The request that rendered the page took too long or gave up.
+    /// The request that rendered the page took too long or was abandoned.
     FlightFailed,
 }
 

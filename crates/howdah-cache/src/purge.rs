@@ -155,7 +155,7 @@ impl fmt::Display for PurgeArgumentError {
             ),
             PurgeArgumentError::TooLong(length) => write!(
                 f,
-                "BadUrl: {length} bytes are no path (at most {MAX_PATH_BYTES}) and no tag (at most {MAX_TAG_BYTES})"
+                "BadUrl: {length} bytes are too long for a path (at most {MAX_PATH_BYTES}) and for a tag (at most {MAX_TAG_BYTES})"
             ),
         }
     }

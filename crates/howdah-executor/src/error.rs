@@ -71,12 +71,14 @@ impl std::fmt::Display for ExecErrno {
         use rustix::io::Errno as E;
         let advice = match E::from_raw_os_error(self.0) {
             E::ACCESS => {
-                "it is not executable for the pool's user (chmod +x), or a directory above it is closed"
+                "it is not executable for the pool's user (chmod +x), or the user cannot enter a directory above it"
             }
-            E::NOENT => "its interpreter, named in the first line (#!), does not exist",
-            E::NOEXEC => "it is neither a binary nor begins with #! and an interpreter",
-            E::TOOBIG => "the request's variables exceed what the system passes to a program",
-            E::TXTBSY => "it is being written",
+            E::NOENT => "the interpreter in its first line (#!) does not exist",
+            E::NOEXEC => "it is not a binary, and it does not begin with #! and an interpreter",
+            E::TOOBIG => {
+                "the request's variables are longer than the system allows for a program's environment"
+            }
+            E::TXTBSY => "another process is writing it",
             _ => "",
         };
         let error = std::io::Error::from_raw_os_error(self.0);
@@ -109,7 +111,7 @@ impl std::fmt::Display for ExecError {
             ExecError::ChildDied(Exit::Code(code)) => write!(f, "ChildDied: exit code {code}"),
             ExecError::ChildDied(Exit::Signal(n)) => write!(f, "ChildDied: signal {n}"),
             ExecError::ChildDied(Exit::Unseen) => {
-                write!(f, "ChildDied: it ended after its zygote had died")
+                write!(f, "ChildDied: the child exited after its zygote had died")
             }
             ExecError::ResponseInvalid(what) => write!(f, "ResponseInvalid: {what:?}"),
             ExecError::BackendDown { message } => write!(f, "BackendDown: {message}"),

@@ -99,14 +99,14 @@ impl ScriptRole {
     /// pool the successor of one that does.
     fn unsupported(self) -> ExecError {
         let (name, message) = match self {
-            ScriptRole::Responder => ("NoScripts", "the pool's mode runs no PHP"),
+            ScriptRole::Responder => ("NoScripts", "the pool's mode does not run PHP"),
             ScriptRole::Program => (
                 "NoPrograms",
-                "the pool's mode runs PHP only; name a pool of mode `cgi` in the rule",
+                "the pool's mode runs only PHP; name a pool of mode `cgi` in the rule",
             ),
             ScriptRole::Authorizer => (
                 "NoAuthorizer",
-                "the pool's mode has no authorizers; name a pool of mode `fastcgi` or `pool` in the rule",
+                "the pool's mode does not support authorizers; name a pool of mode `fastcgi` or `pool` in the rule",
             ),
         };
         ExecError::PoolDown {

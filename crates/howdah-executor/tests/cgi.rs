@@ -337,8 +337,7 @@ fn standard_error_goes_to_the_log_line_by_line_and_is_bounded() {
             .wait_for("request 7 level 4: first")
             .ends_with("first")
     );
-    rig.log
-        .wait_for("standard error of the program is not logged");
+    rig.log.wait_for("program's standard error is not logged");
     rig.log
         .wait_for("ExitStatus: the program exited with code 5");
     let logged: usize = rig.log.all().iter().map(String::len).sum();

@@ -148,12 +148,12 @@ fn zygote_that_has_served_is_restarted_at_once_however_often_it_dies() {
             let zygote = living_parent(&site).await;
             kill(zygote, Signal::KILL);
             site.log
-                .wait_for(&format!("the zygote (pid {zygote}) ended"));
+                .wait_for(&format!("the zygote (pid {zygote}) exited"));
         }
         site.get("parent.php").await.unwrap();
     });
     assert_eq!(
-        site.log.count("a new one starts in"),
+        site.log.count("a new zygote starts in"),
         0,
         "{:?}",
         site.log.all()

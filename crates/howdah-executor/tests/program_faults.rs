@@ -223,7 +223,7 @@ fn unusual_but_valid_program_output_is_accepted() {
         match mode {
             // Everything is logged line by line, however the program was started.
             TestedMode::FastCgi | TestedMode::Pool => drop(log.wait_for("line 9 xxxx")),
-            TestedMode::Cgi => drop(log.wait_for("standard error of the program is not logged")),
+            TestedMode::Cgi => drop(log.wait_for("program's standard error is not logged")),
         }
     }
 }

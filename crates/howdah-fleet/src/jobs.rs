@@ -147,7 +147,7 @@ impl JobRows {
 }
 
 fn version_error(what: &str, why: &str) -> RedisError {
-    let detail = format!("{what} is not of this version of Howdah: {why}");
+    let detail = format!("{what} is from another version of Howdah: {why}");
     RedisError::from((ErrorKind::UnexpectedReturnType, "FleetVersion", detail))
 }
 
@@ -158,7 +158,7 @@ fn decode_reply(answer: &str) -> Result<JobsReply, RedisError> {
     for (job, (word, rest)) in answer.claims {
         let number = || {
             let number = rest.parse::<f64>();
-            number.map_err(|error| version_error("an answer to a claim", &error.to_string()))
+            number.map_err(|error| version_error("the reply to a claim", &error.to_string()))
         };
         let time = || Ok::<_, RedisError>(Duration::from_millis(number()? as u64));
         let verdict = match word.as_str() {
@@ -167,7 +167,7 @@ fn decode_reply(answer: &str) -> Result<JobsReply, RedisError> {
             "runs" => ClaimResult::Runs(rest),
             "ahead" => ClaimResult::Ahead(time()?),
             "wait" => ClaimResult::Wait(time()?),
-            other => return Err(version_error("an answer to a claim", other)),
+            other => return Err(version_error("the reply to a claim", other)),
         };
         claims.insert(job, verdict);
     }

@@ -118,7 +118,7 @@ impl Questions {
         }
         let until = Instant::now() + RESPONSE_TIMEOUT;
         let asked = timeout_at(until, self.publish(text, &format!("{word:x}"))).await;
-        let asked = asked.map_err(|_| "Valkey does not answer in time".to_owned())?;
+        let asked = asked.map_err(|_| "Valkey does not respond in time".to_owned())?;
         let mut answers = std::pin::pin!(asked.map_err(|error| error.to_string())?);
         let mut heard = BTreeMap::new();
         let is_awaited = |heard: &BTreeMap<String, String>| {

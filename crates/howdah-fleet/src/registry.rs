@@ -84,7 +84,7 @@ fn encode_entry(entry: &LogEntry<InvalidationText>) -> &str {
 }
 
 fn version_error(what: &str) -> RedisError {
-    let detail = format!("{what} is not of this version of Howdah");
+    let detail = format!("{what} is from another version of Howdah");
     RedisError::from((ErrorKind::UnexpectedReturnType, "FleetVersion", detail))
 }
 
@@ -213,7 +213,7 @@ impl Registry {
         wait.arg(self.replicas).arg(within);
         let have: u32 = wait.query_async(connection).await?;
         if have < self.replicas {
-            let detail = format!("{have} of {} replicas have confirmed", self.replicas);
+            let detail = format!("only {have} of {} replicas have confirmed", self.replicas);
             return Err(RedisError::from((
                 ErrorKind::Client,
                 "FleetReplicasMissing",

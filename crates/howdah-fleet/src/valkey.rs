@@ -85,7 +85,7 @@ impl FromStr for Valkey {
             Some((scheme, "cluster")) => {
                 let nodes = Nodes::parse(scheme, login, hosts, DEFAULT_PORT)?;
                 if !path.is_empty() {
-                    let how = "a cluster has one database, without a number: write nothing behind the hosts";
+                    let how = "a cluster has a single database without a number: write nothing after the hosts";
                     return Err(how.to_owned());
                 }
                 ValkeyAddress::Cluster(Cluster::new(&nodes).map_err(|error| error_reason(&error))?)
@@ -136,7 +136,7 @@ impl Nodes {
         let tls = match scheme {
             "redis" | "valkey" => false,
             "rediss" | "valkeys" => true,
-            _ => return Err("expected redis or rediss (TLS) in front of the `+`".to_owned()),
+            _ => return Err("expected redis or rediss (TLS) before the `+`".to_owned()),
         };
         let address = |host: &str| {
             let url = Url::parse(&format!("redis://{host}")).ok()?;
@@ -190,11 +190,11 @@ impl Sentinels {
     fn parse(nodes: Nodes, path: &str) -> Result<Sentinels, String> {
         let (primary, database) = path.split_once('/').unwrap_or((path, "0"));
         if primary.is_empty() {
-            let how = "name the primary behind the Sentinels: redis+sentinel://host:26379/NAME";
+            let how = "name the primary after the Sentinels: redis+sentinel://host:26379/NAME";
             return Err(how.to_owned());
         }
         let database = database.parse().map_err(|_| {
-            format!("expected the number of a database behind the primary, found `{database}`")
+            format!("expected the number of a database after the primary, found `{database}`")
         })?;
         Ok(Sentinels {
             nodes,
@@ -277,7 +277,7 @@ mod tests {
             ("redis+sentinel://a:26379", "/NAME"),
             ("redis+sentinel://a/main/x", "`x`"),
             ("redis+sentinel://a b/main", "`a b`"),
-            ("redis+cluster://a,b/1", "nothing behind the hosts"),
+            ("redis+cluster://a,b/1", "nothing after the hosts"),
             ("redis+cluster://a,:1", "`:1`"),
             ("http+cluster://a", "rediss (TLS)"),
             ("redis+other://a", "redis+cluster://"),

@@ -58,7 +58,7 @@ impl fmt::Display for BadListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no address to listen on: write 127.0.0.1:8080, [::1]:8080, 8080, *:80 or unix:/path",
+            "{:?} is not an address to listen on: write 127.0.0.1:8080, [::1]:8080, 8080, *:80 or unix:/path",
             self.0
         )
     }
@@ -164,11 +164,11 @@ impl fmt::Display for BindError {
             ),
             BindError::PermissionDenied(a) => write!(
                 f,
-                "{name}: cannot listen on {a}: permission denied; ports below 1024 need root or CAP_NET_BIND_SERVICE, a unix socket a directory that can be written"
+                "{name}: cannot listen on {a}: permission denied; ports below 1024 need root or CAP_NET_BIND_SERVICE; a unix socket needs a directory that the server can write to"
             ),
             BindError::AddressNotAvailable(a) => write!(
                 f,
-                "{name}: cannot listen on {a}: this machine has no such address"
+                "{name}: cannot listen on {a}: this machine does not have this address"
             ),
             BindError::BadSocketPath(a, why) => write!(f, "{name}: cannot listen on {a}: {why}"),
             BindError::Failed(a, e) => write!(f, "{name}: cannot listen on {a}: {e}"),
@@ -344,7 +344,9 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = open(path, flags, Mode::empty())?;
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::Socket {
-        return Err(io::Error::other("another file has been put in its place"));
+        return Err(io::Error::other(
+            "the socket file has been replaced by another file",
+        ));
     }
     // fchmod(2) does not accept a descriptor of a path.
     let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -356,11 +358,14 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 fn bind_unix(address: &ListenAddress, path: &Path, mode: u32) -> Result<OwnedFd, BindError> {
     let failed = |e: rustix::io::Errno| BindError::of(address, e.into());
     let bad_path = |why: &str| BindError::BadSocketPath(address.clone(), why.to_owned());
-    let name = SocketAddrUnix::new(path)
-        .map_err(|_| bad_path("the path of a unix socket has at most 107 bytes and no NUL"))?;
+    let name = SocketAddrUnix::new(path).map_err(|_| {
+        bad_path("the path of a unix socket must have at most 107 bytes and no NUL")
+    })?;
     if let Ok(there) = path.symlink_metadata() {
         if !there.file_type().is_socket() {
-            return Err(bad_path("a file that is no socket is there; remove it"));
+            return Err(bad_path(
+                "the path exists and is not a socket; remove the file",
+            ));
         }
         let probe = stream_socket(AddressFamily::UNIX).map_err(failed)?;
         match connect(&probe, &name) {

@@ -61,21 +61,21 @@ impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AddressError::Form => f.write_str(
-                "expected `unix:/path/to/socket`, `host:port` or a range as `127.0.0.1:9000-9007`",
+                "expected `unix:/path/to/socket`, `host:port` or a range such as `127.0.0.1:9000-9007`",
             ),
-            AddressError::RelativePath => f.write_str("the socket's path has to begin with `/`"),
+            AddressError::RelativePath => f.write_str("the socket's path must begin with `/`"),
             AddressError::LongPath => write!(
                 f,
-                "the socket's path is longer than the {MAX_UNIX_PATH} bytes the system allows"
+                "the socket's path is longer than the {MAX_UNIX_PATH} bytes that the system allows"
             ),
-            AddressError::Port(text) => write!(f, "`{text}` is not a port of 1 to 65535"),
+            AddressError::Port(text) => write!(f, "`{text}` is not a port from 1 to 65535"),
             AddressError::ReversedRange(first, last) => {
                 write!(
                     f,
                     "the range {first}-{last} is reversed; write {last}-{first}"
                 )
             }
-            AddressError::TooMany => write!(f, "more than {MAX_BACKENDS} backends"),
+            AddressError::TooMany => write!(f, "the range has more than {MAX_BACKENDS} backends"),
             AddressError::Word(word) => {
                 write!(f, "`{word}`: expected `weight=N`, from 1 to 100")
             }

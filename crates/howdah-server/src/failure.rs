@@ -223,25 +223,25 @@ impl Failure {
         match self {
             Failure::Closed { because, .. } => because.to_string().into(),
             Failure::NotAuthenticated { why, .. } => why.to_string().into(),
-            Failure::PasswordFileUnreadable(why) => format!("nobody is admitted: {why}").into(),
+            Failure::PasswordFileUnreadable(why) => format!("access is denied: {why}").into(),
             Failure::AuthenticationBusy => {
-                "too many passwords are being checked: somebody may be guessing them".into()
+                "too many passwords are being checked at once: a client may be guessing them".into()
             }
             Failure::ClientLimited { news: Some(news), .. } => news.to_string().into(),
             Failure::MisdirectedRequest => {
-                "the TLS handshake asked for another host, whose certificate is not for this one".into()
+                "the TLS handshake was for another host, whose certificate does not cover this host".into()
             }
             Failure::ListenerRemoved => {
-                "the configuration does not have the address of this connection any more".into()
+                "the address of this connection was removed from the configuration".into()
             }
             Failure::SpillFailed(error) => format!(
                 "the request body could not be written to the temporary directory: {error}; make room there or set another directory"
             )
             .into(),
-            Failure::SpillFull => "limits.spill_total is used up: many large uploads or slow downloads at once".into(),
+            Failure::SpillFull => "limits.spill_total is used up: there are many large uploads or slow downloads".into(),
             Failure::MemoryLimit => "limits.memory is used up".into(),
             Failure::FleetFenced => {
-                "the fleet's Valkey has been out of reach for fleet.forget_after, and the other servers count on it that this one writes nothing".into()
+                "the fleet's Valkey has been unreachable for fleet.forget_after, after which this server must not write, because the other servers no longer wait for it".into()
             }
             Failure::Run(error) => match error {
                 ExecError::PoolDown { name, message } => format!("{name}: {message}").into(),
@@ -249,13 +249,13 @@ impl Failure {
                     format!("the script's process exited with code {code}").into()
                 }
                 ExecError::ChildDied(Exit::Signal(signal)) => {
-                    format!("the script's process was ended by signal {signal}").into()
+                    format!("the script's process was killed by signal {signal}").into()
                 }
                 ExecError::ResponseInvalid(what) => format!("{what:?}").into(),
                 ExecError::CannotExecute(why) => {
                     format!("the script cannot be executed: {why}").into()
                 }
-                ExecError::QueueFull => "the queue is full: more requests than the children can serve".into(),
+                ExecError::QueueFull => "the queue is full: more requests arrive than the children can handle".into(),
                 ExecError::QueueTimeout => "no child became free in time".into(),
                 ExecError::TerminateTimeout => {
                     "the script ran longer than request_terminate_timeout and was killed".into()
@@ -264,41 +264,41 @@ impl Failure {
                     format!("no backend can be reached: {message}").into()
                 }
                 ExecError::BackendClosed { answering: true } => {
-                    "the backend closed the connection during its answer".into()
+                    "the backend closed the connection during its response".into()
                 }
                 ExecError::BackendClosed { answering: false } => {
-                    "the backend closed the connection without an answer: its process died, or it was stopped".into()
+                    "the backend closed the connection without a response: its process died or was stopped".into()
                 }
                 ExecError::BackendTimeout => {
-                    "the backend sent nothing within read_timeout or proxy_timeout, or took nothing for that long or a minute".into()
+                    "the backend sent nothing within read_timeout or proxy_timeout, or read nothing for that long or for a minute".into()
                 }
                 ExecError::BackendInvalid { message } => {
-                    format!("the backend's answer is no HTTP response: {message}").into()
+                    format!("the backend's response is not valid HTTP: {message}").into()
                 }
                 ExecError::BackendRefused => {
                     "the FastCGI backend refused the request; is it a responder?".into()
                 }
                 ExecError::VariableTooLong { length } => format!(
-                    "a header field or other variable of {length} bytes does not fit a FastCGI record"
+                    "a header or another variable of {length} bytes does not fit into a FastCGI record"
                 )
                 .into(),
                 _ => "".into(),
             },
             Failure::LengthMismatch { announced, written } => format!(
-                "the script announced Content-Length {announced} and wrote {written} bytes"
+                "the script announced Content-Length {announced} but wrote {written} bytes"
             )
             .into(),
             Failure::LocalRedirectLoop(target) => format!(
-                "local redirects do not end, last to {}; to redirect the client, a program sends `Status: 302`",
+                "the script's local redirects do not end (the last target is {}); to redirect the client instead, send `Status: 302`",
                 target.escape_ascii()
             )
             .into(),
             Failure::ProxyLoop => {
-                "the request came here through this server again and again: a `proxy` rule leads back to it".into()
+                "the request has passed through this server repeatedly: a `proxy` rule leads back to it".into()
             }
             Failure::Purge(refused) => refused.message().into(),
             Failure::ClientTooSlow => {
-                "the client read its answer too slowly: below limits.min_rate, or while its script waited".into()
+                "the client read the response too slowly: more slowly than limits.min_rate, or while the script waited for it".into()
             }
             Failure::EncoderFailed(error) => format!("the response could not be compressed: {error}").into(),
             _ => "".into(),

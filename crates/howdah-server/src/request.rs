@@ -329,7 +329,8 @@ fn find_route(ctx: RequestContext<'_>, visitor: Visitor<'_>) -> (RouteAction, Ro
         log.problem(LogLevel::Warning, "NetworkFileUnreadable", &text);
     }
     if let Some(refusal) = info.skipped_refusal {
-        let mut message = "not sent; the front controller answers".to_owned();
+        let mut message =
+            "the file is not sent; the front controller handles the request".to_owned();
         if let Some(because) = info.htaccess_line.take() {
             message += &format!(" ({because})");
         }

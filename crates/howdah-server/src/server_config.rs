@@ -83,10 +83,7 @@ pub enum ServerConfigError {
 impl fmt::Display for ServerConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ServerConfigError::NoSuchPool { site, pool } = self;
-        write!(
-            f,
-            "site `{site}` names the pool `{pool}`, which is not configured"
-        )
+        write!(f, "site `{site}`: its pool `{pool}` is not configured")
     }
 }
 

@@ -51,13 +51,13 @@ impl PurgeToken {
     pub fn new(text: &str) -> Result<PurgeToken, String> {
         if text.len() < PurgeToken::MIN_LENGTH {
             return Err(format!(
-                "{} characters are too few for a secret; {} at least, as `openssl rand -hex 16` makes",
+                "{} characters are too few for a secret; use at least {}, for example the output of `openssl rand -hex 16`",
                 text.len(),
                 PurgeToken::MIN_LENGTH
             ));
         }
         if !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err("only visible ASCII characters can be sent in a header field".to_owned());
+            return Err("only visible ASCII characters can be sent in a header".to_owned());
         }
         Ok(PurgeToken(text.to_owned()))
     }

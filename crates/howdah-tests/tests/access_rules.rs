@@ -226,11 +226,11 @@ fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
     for expected in [
         "a.toml:5:15: query: `q`: ",
         "a.toml:6:23: env: `REMOTE_ADDR`: use `from` for that",
-        "header: `a b`: is no header name",
+        "header: `a b`: is not a valid header name",
         "header: `Cookie`: use `cookie`",
         "a.toml:8:8: from: `10.0.0.1/8`: ",
         "a.toml:9:13: from_file: ",
-        "not: is empty, and would exempt every request",
+        "not: the table is empty and would exempt every request",
         "unknown key `frm` in [site.rule.not]; did you mean `from`?",
         "cookie: has no effect on how files are sent",
     ] {

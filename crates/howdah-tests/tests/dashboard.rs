@@ -295,7 +295,7 @@ fn dashboard_with_buttons_is_for_this_machine_only() {
     let (code, text) = said(&["dashboard", "--listen", "0.0.0.0:8090"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(
-        text.contains("on loopback only") && text.contains("ssh -L"),
+        text.contains("only on loopback") && text.contains("ssh -L"),
         "{text}"
     );
     let (code, text) = said(&["dashboard", "--control", "/nonexistent/control.sock"]);

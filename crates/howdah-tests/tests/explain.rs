@@ -507,7 +507,7 @@ fn explain_lists_the_rules_and_why_they_do_not_match() {
     let name = config.display();
     let expected = [
         "GET https://shop.example/buy from 192.0.2.1".to_owned(),
-        "its hosts have shop.example".to_owned(),
+        "the site's hosts include shop.example".to_owned(),
         format!("  {name}:5 deny 403: no (methods)\n"),
         format!("  {name}:8 deny 403: no (from_file)\n"),
         format!("  {name}:11 deny 403: no (header)\n"),
@@ -538,7 +538,7 @@ fn explain_lists_the_rules_and_why_they_do_not_match() {
             &["/index.php?not", "--from", "198.51.100.9"][..],
             ":8 deny 403: yes",
         ),
-        (&["http://other.example/buy"], "the only one"),
+        (&["http://other.example/buy"], "it is the only site"),
         (&["/up/x.txt", "-X", "GET"], "up/.htaccess:2: Deny from all"),
     ] {
         let (code, out, err) = say(words);
@@ -554,11 +554,11 @@ fn explain_lists_the_rules_and_why_they_do_not_match() {
     for (words, code, part) in [
         (&["buy"][..], 1, "BadUrl: `buy` is neither a path"),
         (&["ftp://shop.example/"], 1, "BadUrl"),
-        (&["http://shop.example/a b"], 1, "no valid request"),
-        (&["http://a b/"], 1, "no valid request"),
-        (&["/", "-X", "G T"], 1, "no valid request"),
-        (&["/", "-H", "nothing"], 1, "write `Name: value`"),
-        (&["/", "-H", "A: b\r\nX: y"], 1, "write `Name: value`"),
+        (&["http://shop.example/a b"], 1, "is not a valid request"),
+        (&["http://a b/"], 1, "is not a valid request"),
+        (&["/", "-X", "G T"], 1, "is not a valid request"),
+        (&["/", "-H", "nothing"], 1, "write it as `Name: value`"),
+        (&["/", "-H", "A: b\r\nX: y"], 1, "write it as `Name: value`"),
         (&["/", "--from", "nobody"], 1, "neither an IP address"),
         (&[], 2, "<URL>"),
         (

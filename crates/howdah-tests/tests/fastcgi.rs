@@ -245,10 +245,10 @@ fn mistakes_are_told_and_what_cannot_be_reached_is_advice() {
         let (good, text) = check(lines);
         assert!(!good && text.contains(expected), "{lines}: {text}");
     };
-    wrong("", "needs to know where");
+    wrong("", "needs the address of a backend");
     wrong("fastcgi = \"127.0.0.1:9007-9000\"", "write 9000-9007");
     wrong("fastcgi = \"php.sock\"", "unix:/path/to/socket");
-    wrong("fastcgi = [\"a:1\", \"a:1\"]", "there twice");
+    wrong("fastcgi = [\"a:1\", \"a:1\"]", "listed twice");
     wrong(
         "fastcgi = \"a:1\"\nmax_children = 5",
         "has no effect in mode `fastcgi`",

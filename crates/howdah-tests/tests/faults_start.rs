@@ -132,7 +132,7 @@ fn settings_that_keep_php_from_starting_are_found_before_the_start() {
     let (code, said) = check("no-extension", "\"extension\" = \"no-such-extension\"");
     assert_eq!(code, Some(0), "{said}");
     assert!(
-        said.contains("advice: pool.www: PHP says: ") && said.contains("no-such-extension"),
+        said.contains("advice: pool.www: PHP reports: ") && said.contains("no-such-extension"),
         "{said}"
     );
 }

@@ -166,7 +166,7 @@ fn project_around_its_web_directory_is_served_by_what_is_written_as_without_it()
     init(&demo);
     let checked = text(&howdah(&demo, &["check"]).stdout);
     assert!(
-        checked.contains("requests that name no file go to /index.php"),
+        checked.contains("requests for missing files go to /index.php"),
         "{checked}"
     );
     let environment = [("DEMO_DATA", data.display().to_string())];
@@ -211,9 +211,9 @@ fn init_overwrites_no_file_and_writes_no_partial_file() {
             "{complaint}"
         );
     };
-    refused(&["site"], "site/howdah.toml is there already");
+    refused(&["site"], "site/howdah.toml already exists");
     fs::remove_file(&file).unwrap();
-    refused(&["site"], "site/howdah.service is there already");
+    refused(&["site"], "site/howdah.service already exists");
     assert!(!file.exists());
     refused(
         &["none"],
@@ -251,7 +251,7 @@ fn directory_that_cannot_be_written_to_is_named() {
     assert_eq!(output.status.code(), Some(1), "{complaint}");
     assert!(
         complaint.contains("cannot write howdah.toml: Permission denied")
-            && complaint.contains("-o FILE names another place"),
+            && complaint.contains("use -o FILE to name another file"),
         "{complaint}"
     );
     fs::set_permissions(&site, fs::Permissions::from_mode(0o755)).unwrap();

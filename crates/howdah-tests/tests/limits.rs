@@ -564,17 +564,17 @@ fn mistakes_in_limits_are_reported_at_once_with_what_would_do() {
     assert_eq!(code, Some(3), "{said}");
     for expected in [
         "a.toml:4:8: rate: expected requests a second, minute or hour: `10/s`, `30/m` or `100/h`, found `10`",
-        "a.toml:7:12: limit_by: `a:b` is no header name",
-        "a.toml:10:12: limit_by: expected the bits of a network, `network /24 /56`",
+        "a.toml:7:12: limit_by: `a:b` is not a valid header name",
+        "a.toml:10:12: limit_by: expected the prefix lengths of a network, `network /24 /56`",
         "a.toml:13:12: limit_by: expected `address`, `network /24 /56` (IPv4, then IPv6), `header NAME`, `cookie NAME` or `all`, found `adress`",
         "a.toml:14:9: burst: ",
-        "a.toml:17:9: burst: belongs to a rule with `rate` or `limit`",
-        "a.toml:18:12: limit_by: belongs to a rule with `rate`, `connections`, `processes`, `limit`",
+        "a.toml:17:9: burst: is possible only in a rule with `rate` or `limit`",
+        "a.toml:18:12: limit_by: is possible only in a rule with `rate`, `connections`, `processes`, `limit`",
         "a.toml:21:14: if_missing: a limit counts requests",
-        "a rule may have only one action (found redirect, rate)",
+        "a rule can have only one action (found redirect, rate)",
         "a.toml:28:9: limit: expected `login`, found `logins`; did you mean `login`?",
-        "a.toml:31:8: path: `limit = \"login\"` knows which requests log in",
-        "a.toml:32:11: methods: `limit = \"login\"` knows which requests log in",
+        "a.toml:31:8: path: `limit = \"login\"` already selects the requests that log in",
+        "a.toml:32:11: methods: `limit = \"login\"` already selects the requests that log in",
         "unknown key `rat` in [site.rule]; did you mean `rate`?",
     ] {
         assert!(said.contains(expected), "missing {expected:?} in\n{said}");

@@ -33,7 +33,7 @@ fn guessing_wordpress_passwords_is_slow_and_its_owner_logs_in() {
     let dir = Scratch::new("limits-wordpress");
     let advice = |config: String| howdah_check(&dir.write("howdah.toml", config)).1;
     let said = advice(config("recognise = true\n"));
-    let expected = "site `site1`: nothing limits who guesses passwords of WordPress; a [[site.rule]] with limit = \"login\" does";
+    let expected = "site `site1`: nothing limits how fast a client can guess passwords of WordPress; add a [[site.rule]] with limit = \"login\"";
     assert!(said.contains(expected), "{said}");
     let limited = config(
         "recognise = true\n[[site.rule]]\nlimit = \"login\"\nnot = { from = \"10.0.0.0/8\" }\n",

@@ -248,7 +248,7 @@ fn journal_gets_fields_to_look_for_and_a_lost_line_is_counted() {
     std::fs::remove_file(&path).expect("the socket is there");
     let journal = Journal::bind(&path);
     fixture.get("/bad.php");
-    let told = journal.next("error", "access log: it is written again");
+    let told = journal.next("error", "access log: lines are written again");
     assert_eq!(told["HOWDAH_NAME"], "LogWorksAgain");
 }
 

@@ -109,9 +109,7 @@ fn check(mode: &str) {
     assert_eq!(fixture.get("/noisy.php").text(), "at last", "{mode}");
     fixture.wait_for_log(&["line 0 xxx", "noisy.php"]);
     match mode {
-        "cgi" => {
-            fixture.wait_for_log(&["standard error of the program is not logged", "noisy.php"])
-        }
+        "cgi" => fixture.wait_for_log(&["program's standard error is not logged", "noisy.php"]),
         _ => fixture.wait_for_log(&["line 99 xxx", "noisy.php"]),
     };
 

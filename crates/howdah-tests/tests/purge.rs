@@ -396,7 +396,7 @@ fn command_line_purges_what_it_names_and_nothing_else() {
     }
     let said = run("var_dump(howdah_cache_tag('a'));");
     assert!(
-        said.contains("makes no page") && said.contains("bool(false)"),
+        said.contains("creates no page") && said.contains("bool(false)"),
         "{said}"
     );
     assert!(served.renders_anew(&PAGES).is_empty());

@@ -349,7 +349,7 @@ fn a_real_wordpress_finds_its_object_cache_as_it_knows_it() {
     home.add_object_cache();
     assert!(!advice(ON).contains("object cache"), "{}", advice(ON));
     assert!(
-        advice("").contains("Howdah's object cache does nothing"),
+        advice("").contains("Howdah's object cache has no effect"),
         "{}",
         advice("")
     );

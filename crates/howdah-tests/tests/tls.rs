@@ -342,7 +342,7 @@ fn file_that_is_renewed_is_used_and_one_that_is_broken_is_not() {
     fixture.wait_for_log(&[
         "CertificateKeyMismatch",
         "site.key",
-        "the former certificate stays in use",
+        "the previous certificate remains in use",
     ]);
     assert!(serves("renewed"));
     let front = fixture.front();
@@ -534,7 +534,7 @@ fn certificates_that_cannot_be_used_are_named_before_anything_is_served() {
         (
             "other.pem",
             "other.key",
-            "covers none of the site's `hosts`",
+            "does not cover any of the site's `hosts`",
         ),
     ] {
         let (_, said) = check(file, key, "");

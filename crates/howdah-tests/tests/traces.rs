@@ -286,7 +286,7 @@ fn collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
     let badly = load(3000);
     println!("1000 requests while it works: {well:?}, 3000 while it hangs: {badly:?}");
     assert!(badly < 9 * well + std::time::Duration::from_secs(1));
-    fixture.wait_for_log(&["warning CollectorUnreachable", "no answer within"]);
+    fixture.wait_for_log(&["warning CollectorUnreachable", "no response within"]);
     assert!(dropped(&fixture) > 1000, "the queue is bounded");
     collector.behave(Behaviour::Take);
     let line = fixture.wait_for_log(&["notice CollectorWorksAgain"]);
@@ -314,7 +314,7 @@ fn collector_that_is_down_gets_its_spans_when_it_is_back_and_one_that_refuses_ge
         collector.trace("/hello.php")[0].get("http.response.status_code"),
         "200"
     );
-    fixture.wait_for_log(&["CollectorWorksAgain", "0 were dropped"]);
+    fixture.wait_for_log(&["CollectorWorksAgain", "0 spans were dropped"]);
     collector.behave(Behaviour::Refuse(401));
     fixture.get("/pid.php");
     let line = fixture.wait_for_log(&["CollectorRefused"]);

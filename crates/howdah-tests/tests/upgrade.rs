@@ -171,7 +171,7 @@ fn new_program_that_finds_mistakes_changes_nothing() {
         "howdah.toml:1",
         "lisen",
         "listen",
-        "the program before serves on",
+        "the previous program continues to serve",
     ] {
         assert!(text.contains(word), "{word:?} is missing in: {text}");
     }
@@ -312,7 +312,7 @@ fn no_page_is_older_than_what_the_program_before_has_written() {
         assert_eq!(held.answer().text(), "released");
         wait_for_one_front(&fixture);
         if !disk.is_empty() {
-            fixture.wait_for_log(&["configuration 2 is served"]);
+            fixture.wait_for_log(&["configuration 2 is in use"]);
             fixture.wait("pages to be kept on disk", |fixture| {
                 read(fixture);
                 let disk = &fixture.status()["cache"]["disk"];
@@ -333,7 +333,7 @@ fn http3_is_served_again_when_the_front_before_has_ended() {
     assert_eq!(hello(&fixture), HELLO);
     upgrade(&fixture);
     wait_for_one_front(&fixture);
-    fixture.wait_for_log(&["configuration 2 is served"]);
+    fixture.wait_for_log(&["configuration 2 is in use"]);
     assert_eq!(hello(&fixture), HELLO);
 }
 

@@ -42,8 +42,7 @@ pub use server::{DashboardArguments, ServerTarget, StatusArguments, StopArgument
     after_help = "Examples:\n  \
                   howdah serve /var/www/site --domain example.org\n  \
                   howdah init /var/www/site\n\n\
-                  Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or unfit, \
-                  5 address in use or not permitted, 6 no server to talk to, 7 howdah-bench missing"
+                  Exit codes: 0 success, 1 failure, 2 mistake in the command line, 3 mistake in the configuration, 4 PHP missing or not usable, 5 address in use or not permitted, 6 no running server, 7 howdah-bench missing"
 )]
 pub struct CommandLineArguments {
     /// Print the versions of Howdah and of PHP
@@ -58,28 +57,28 @@ pub struct CommandLineArguments {
 const OTHER_SERVERS_OPTIONS: &[(&[&str], &str)] = &[
     (
         &["--port", "-p", "-P"],
-        "the port is part of the address: --listen 8080 (this machine alone) or --listen :8080 (everybody)",
+        "the port is part of the address: --listen 8080 (this machine only) or --listen :8080 (all addresses)",
     ),
     (
         &["--host", "--bind", "-b", "--address", "-l", "-S"],
-        "the address is given by --listen 127.0.0.1:8080",
+        "use --listen for the address: --listen 127.0.0.1:8080",
     ),
     (
         &["--root", "--docroot", "--document-root", "-t", "--dir"],
-        "the directory has no option: howdah serve DIR",
+        "write the directory without an option: howdah serve DIR",
     ),
     (&["--workers", "-w", "--processes"], "--children N"),
     (
         &["--ini", "-c"],
-        "--php-ini FILE, or --config FILE for Howdah's own",
+        "use --php-ini FILE for php.ini, or --config FILE for Howdah's own configuration",
     ),
     (
         &["--route"],
-        "howdah explain URL says how a request is routed, and why",
+        "use howdah explain URL, which shows how a request is routed, and why",
     ),
     (
         &["--daemon", "--daemonize", "-D"],
-        "howdah stays in the foreground; a service manager starts it (packaging/howdah.service)",
+        "howdah runs in the foreground; let a service manager start it (packaging/howdah.service)",
     ),
 ];
 
@@ -123,14 +122,14 @@ pub enum HowdahCommand {
         howdah init\n  \
         howdah init /srv/shop\n  \
         howdah init /srv/shop -o /etc/howdah/sites.d/shop.toml\n\n\
-        Asks nothing, starts nothing: what it found, what it wrote and the next command are printed.")]
+        It asks no questions and starts nothing. It prints what it found, what it wrote and the next command.")]
     Init(InitArguments),
     /// Run a script written for Swoole's HTTP server.
     #[command(after_help = "Example:\n  howdah run --listen :9501 server.php")]
     Run(RunArguments),
     /// Run PHP on the command line, and report its database writes to the server's page cache.
     #[command(
-        after_help = "Where no server runs, it joins the [fleet] of --config while its script writes.\n\n\
+        after_help = "If no server runs, the command joins the [fleet] of --config while its script writes.\n\n\
         Examples:\n  howdah php wp-cron.php\n  \
         howdah php --config /etc/howdah/howdah.toml artisan queue:work"
     )]

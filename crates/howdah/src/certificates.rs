@@ -69,7 +69,9 @@ fn serve(link: i32) -> Result<(), String> {
                 tokio::time::sleep(OWNER_CHECK_INTERVAL).await;
             }
             let directory = directory.display();
-            Err(format!("{directory} belongs to another user than before"))
+            Err(format!(
+                "{directory} does not belong to the same user as before"
+            ))
         };
         tokio::select! {
             ended = manager::run(inbox, outbox) => ended,
@@ -148,7 +150,7 @@ fn send_event(link: &ProcessChannel, event: ManagerEvent) -> std::io::Result<()>
 }
 
 fn give_up_privileges(settings: &AcmeSettings) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("cannot give up privileges: {error}");
+    let failed = |error: std::io::Error| format!("cannot drop privileges: {error}");
     if sys::is_root() {
         let owner = std::fs::metadata(&settings.directory).map_or(0, |meta| meta.uid());
         match sys::find_user(&owner.to_string()).filter(|_| owner != 0) {

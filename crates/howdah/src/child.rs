@@ -38,9 +38,13 @@ pub fn execute(word: &str) -> io::Result<(i32, ProcessChannel)> {
 /// # Errors
 /// Fails with the reason why the process cannot continue, for the person who started it.
 pub fn prepare(link: i32) -> Result<(ProcessChannel, sys::SignalDescriptor), String> {
-    let link = sys::take_inherited(link)
-        .map_err(|error| format!("no line to a master ({error}); start `howdah serve` instead"))?;
-    sys::set_dumpable(false).map_err(|error| format!("cannot close our memory: {error}"))?;
+    let link = sys::take_inherited(link).map_err(|error| {
+        format!(
+            "this process has no connection to a master ({error}); start `howdah serve` instead"
+        )
+    })?;
+    sys::set_dumpable(false)
+        .map_err(|error| format!("cannot protect the memory of this process: {error}"))?;
     // The master decides when to stop, so a service manager that signals the whole group does not stop single
     // processes.
     let blocked = sys::SignalDescriptor::new(&[

@@ -40,7 +40,7 @@ impl fmt::Display for PhpUnfit {
                 let places: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
                 write!(
                     f,
-                    "PhpMissing: there is no {name} at {}; install the package {name}, or build it (cargo build -p {PROGRAM_NAME}) and put it beside howdah, or name it by `php` or in {PATH_VARIABLE}",
+                    "PhpMissing: there is no {name} at {}; install the package {name}, or build it (cargo build -p {PROGRAM_NAME}) and put it next to howdah, or name it with `php` or in {PATH_VARIABLE}",
                     places.join(", ")
                 )
             }
@@ -55,12 +55,12 @@ impl fmt::Display for PhpUnfit {
             }
             PhpUnfit::PhpOtherVersion(path, theirs, ours) => write!(
                 f,
-                "PhpOtherVersion: {} is of howdah {theirs}, this is {ours}; install both from the same build",
+                "PhpOtherVersion: {} belongs to howdah {theirs}, but this is howdah {ours}; install both from the same build",
                 path.display()
             ),
             PhpUnfit::PhpUnknown(path, said) => write!(
                 f,
-                "PhpUnknown: {} does not answer as {PROGRAM_NAME} would (--version says `{}`)",
+                "PhpUnknown: {} does not respond like {PROGRAM_NAME} (--version prints `{}`)",
                 path.display(),
                 said.escape_debug()
             ),
@@ -149,11 +149,11 @@ pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
         return Err(line["howdah-php: ".len()..].to_owned());
     }
     let why = match theirs.is_empty() {
-        true => format!("it ended with {}", output.status),
+        true => format!("it exited with {}", output.status),
         false => theirs.join("; "),
     };
     Err(format!(
-        "PhpStartup: PHP does not start with these settings: {why}"
+        "PhpStartup: PHP cannot start with these settings: {why}"
     ))
 }
 
@@ -168,7 +168,7 @@ pub fn setting_names(program: &Path, php_ini: Option<&Path>) -> Result<Vec<Strin
         true => Ok(names),
         false => {
             let said = String::from_utf8_lossy(&output.stderr);
-            let why = format!("{} does not say which settings it has", program.display());
+            let why = format!("{} does not list its settings", program.display());
             Err(format!("{why} ({}): {}", output.status, said.trim()))
         }
     }
@@ -187,7 +187,7 @@ pub fn setting_values(
     let said = String::from_utf8_lossy(&output.stdout);
     let last = said.lines().last().unwrap_or_default();
     serde_json::from_str(last)
-        .map_err(|why| format!("{} does not say its settings: {why}", program.display()))
+        .map_err(|why| format!("{} does not report its settings: {why}", program.display()))
 }
 
 fn run_code(program: &Path, php_ini: Option<&Path>, code: &str) -> Result<Output, String> {
@@ -221,7 +221,7 @@ pub fn check(program: &Path) -> Result<PhpVersion, PhpUnfit> {
         let why = String::from_utf8_lossy(&output.stderr);
         let why = why.trim();
         return Err(unfit(if why.is_empty() {
-            format!("it ended with {}", output.status)
+            format!("it exited with {}", output.status)
         } else {
             why.to_owned()
         }));

@@ -368,7 +368,7 @@ impl ProcessChannel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
-            return Err(io::Error::other("the descriptors do not fit a packet"));
+            return Err(io::Error::other("the descriptors do not fit into a packet"));
         }
         rustix::io::retry_on_intr(|| {
             rustix::net::sendmsg(
@@ -441,7 +441,9 @@ pub fn text_file(text: &str) -> io::Result<OwnedFd> {
 pub fn read_text(fd: OwnedFd) -> io::Result<String> {
     let mut file = File::from(fd);
     if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(TEXT_SEALS)) {
-        return Err(io::Error::other("what was sent is no sealed memory file"));
+        return Err(io::Error::other(
+            "the descriptor is not a sealed memory file",
+        ));
     }
     let length = file.metadata()?.len();
     if length > MAX_TEXT_BYTES {
@@ -499,7 +501,7 @@ mod tests {
         let endless = File::open("/dev/zero").unwrap();
         for fd in [reader.into(), unsealed, endless.into()] {
             let why = read_text(fd).unwrap_err().to_string();
-            assert!(why.contains("no sealed memory file"), "{why}");
+            assert!(why.contains("not a sealed memory file"), "{why}");
         }
         let long = "x".repeat(MAX_TEXT_BYTES as usize + 1);
         let why = read_text(text_file(&long).unwrap()).unwrap_err();

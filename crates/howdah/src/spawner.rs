@@ -22,14 +22,16 @@ pub fn run(arguments: SpawnerArguments) -> ExitCode {
         Ok(fd) => fd,
         Err(error) => {
             write_stderr_line(&format!(
-                "spawner: no line to a front ({error}); start `howdah serve` instead"
+                "spawner: this process has no connection to a front ({error}); start `howdah serve` instead"
             ));
             return exit::failed();
         }
     };
     // Other processes of the pool's user must not take our channel to the front, or read the settings.
     if let Err(error) = sys::set_dumpable(false) {
-        write_stderr_line(&format!("spawner: cannot close our memory: {error}"));
+        write_stderr_line(&format!(
+            "spawner: cannot protect the memory of this process: {error}"
+        ));
         return exit::failed();
     }
     let protocol = match arguments.protocol.as_str() {
@@ -38,7 +40,7 @@ pub fn run(arguments: SpawnerArguments) -> ExitCode {
     };
     let prepared = become_user(&arguments).and_then(|()| {
         PhpSettingsDirectory::write(&arguments).map_err(|error| {
-            let message = format!("cannot write down PHP's settings for the programs: {error}");
+            let message = format!("cannot write PHP's settings for the programs: {error}");
             ("SettingsNotWritten", message)
         })
     });
@@ -68,7 +70,7 @@ pub fn run(arguments: SpawnerArguments) -> ExitCode {
 
 fn become_user(arguments: &SpawnerArguments) -> Result<(), (&'static str, String)> {
     let cannot = |error: io::Error| {
-        let message = format!("cannot give up capabilities: {error}");
+        let message = format!("cannot drop capabilities: {error}");
         ("CannotChangeUser", message)
     };
     let Some(name) = arguments.user.as_ref().filter(|_| sys::may_change_user()) else {

@@ -82,8 +82,8 @@ fn command_line_values_are_checked_as_in_the_file() {
         "--children: expected a number from 1 to 1000 or `auto`, found `many`",
         "found `swoole`",
         "--log-format: expected `common`, `combined`, `extended` or `json`, found `xml`",
-        "--listen: \"nowhere\" is no address to listen on",
-        "-d: `=1` is not NAME=VALUE",
+        "--listen: \"nowhere\" is not an address to listen on",
+        "-d: expected NAME=VALUE, found `=1`",
     ] {
         assert!(err.contains(expect), "missing {expect:?} in\n{err}");
     }
@@ -194,7 +194,7 @@ fn output_to_a_closed_pipe_succeeds_and_to_a_full_disk_fails() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
     let (code, said) = explain(full.unwrap().into());
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("cannot write the answer"), "{said}");
+    assert!(said.contains("cannot write the output"), "{said}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn check_advises_on_options_that_the_application_needs() {
             .env("HOWDAH_PHP", scratch.fitting_stand_in()));
         assert_eq!(code, 0, "{err}");
         let about = err.lines().find(|line| line.contains("lies here"));
-        let closed = out.lines().find(|line| line.contains("are refused, too"));
+        let closed = out.lines().find(|line| line.contains("are also refused"));
         (
             about.unwrap_or_default().to_owned(),
             closed.unwrap_or_default().to_owned(),
@@ -44,8 +44,8 @@ fn check_advises_on_options_that_the_application_needs() {
     assert!(said.starts_with("advice: a.toml:3"), "{said}");
     for part in [
         "site `blog`: WordPress lies here",
-        "no front_controller = \"/index.php\": requests that name no file, such as permalinks, get 404",
-        "recognise = \"on\" sets what it needs",
+        "does not have front_controller = \"/index.php\": requests for missing files, such as permalinks, get a 404",
+        "recognise = \"on\" sets what the application needs",
     ] {
         assert!(said.contains(part), "{said}");
     }
@@ -87,7 +87,7 @@ fn check_of_a_directory_shows_how_it_would_be_served() {
     assert_eq!(code, 0, "{err}");
     for part in [
         "found DokuWiki in ",
-        "8 patterns of paths are refused:",
+        "requests that match 8 patterns are refused:",
         "/data/**  /conf/**  /bin/**  /inc/**  /vendor/**  /VERSION",
         "missing files     404",
         "index             index.php, index.html, index.htm",
@@ -102,7 +102,7 @@ fn check_of_a_directory_shows_how_it_would_be_served() {
     let (code, _, err) = check(&[], "wiki");
     assert_eq!(code, 3, "{err}");
     for part in [
-        "no howdah.toml here",
+        "no howdah.toml in this directory",
         "howdah check --config FILE",
         "howdah check DIR",
     ] {
@@ -196,7 +196,7 @@ fn rule_mistake_names_the_line_and_column_of_its_key() {
         (
             "[[site.rule]]\npath = \"/x\"\nrewrite = \"x\"",
             "a.toml:6:11: ",
-            "an internal target is a path",
+            "an internal target must be a path",
         ),
         (
             "[[site.rule]]\npath = \"/x\"\ndeny = 418",
@@ -206,7 +206,7 @@ fn rule_mistake_names_the_line_and_column_of_its_key() {
         (
             "[[site.rule]]\npath = \"/x\"\nset_header = { \"Content-Length\" = \"1\" }",
             "a.toml:6:14: ",
-            "no header name",
+            "not a valid header name",
         ),
     ] {
         let (code, said) = check(&format!(
@@ -397,7 +397,7 @@ deny = 404
     for expect in [
         "a.toml:1:1: unknown key `lisen`; did you mean `listen`?\n  1 | lisen = \"127.0.0.1:80\"\n    | ^^^^^",
         "a.toml:2:11: threads: `0` is not in the range 1 to 128\n",
-        "a.toml:4:10: header: a time needs its unit: `\"10s\"` for seconds (ms, s, m, h, d)\n  4 | header = 10\n    |          ^^",
+        "a.toml:4:10: header: a time needs a unit: `\"10s\"` for seconds (ms, s, m, h, d)\n  4 | header = 10\n    |          ^^",
         "a.toml:6:6: pm: expected `static`, `dynamic` or `ondemand`, found `dinamic`; did you mean `dynamic`?\n",
         "a.toml:7:1: unknown key `quue_size` in [pool.www]; did you mean `queue_size`?\n",
         "a.toml:8:1: unknown key `header` in [pool.www]; it belongs in [limits]\n",
@@ -405,8 +405,8 @@ deny = 404
         "a.toml:13:8: root: cannot serve the directory nowhere: No such file or directory (os error 2)\n",
         "a.toml:14:8: pool: there is no [pool.wwww]; did you mean `www`?\n",
         "a.toml:15:10: hosts: `exa mple.org` is not a host",
-        "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write makes all pages old; name tables whose writes change no page in `cache_ignore_writes`\n",
-        "only one of path, prefix can stand here\n",
+        "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write invalidates all pages; name tables whose writes change no page in `cache_ignore_writes`\n",
+        "only one of path, prefix is possible here\n",
         "a rule needs one of redirect, rewrite, deny,",
         "a.toml:24:9: regex: unclosed group\n",
     ] {
@@ -445,7 +445,7 @@ fn certificate_is_not_ordered_for_a_site_without_tls() {
          [[site]]\nhosts = \"admin.test\"\nroot = \"web\"\nlisten = \"127.0.0.1:8443 tls\"\n",
     );
     assert_eq!(code, 0, "{said}");
-    let ordered = "a certificate of a local authority for admin.test; ";
+    let ordered = "a certificate from the local authority for admin.test; ";
     assert!(said.contains(ordered), "{said}");
 }
 
@@ -458,7 +458,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[pool.www]\nwatch = [\"*.php\", \"[a.php\"]",
-            "a.toml:2:19: watch: `[a.php` is no pattern: ",
+            "a.toml:2:19: watch: `[a.php` is not a valid pattern: ",
         ),
         (
             "listen = \"127.0.0.1:80 proxy_protocol\"",
@@ -466,15 +466,15 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "listen = \":80\"\n[[site]]\nroot = \"web\"\nlisten = \"192.0.2.1:80\"",
-            "a.toml:4:10: listen: 192.0.2.1:80 is part of 0.0.0.0:80, and cannot be opened beside it",
+            "a.toml:4:10: listen: 192.0.2.1:80 is part of 0.0.0.0:80, so both cannot be opened",
         ),
         (
             "listen = \"127.0.0.1:80\"\n[[site]]\nroot = \"web\"\nlisten = \"127.0.0.1:81\"",
-            "a.toml:1:10: listen: no site answers at 127.0.0.1:80, since every site has its own `listen`",
+            "a.toml:1:10: listen: no site uses 127.0.0.1:80, because every site has its own `listen`",
         ),
         (
             "[[site]]\nroot = \"web\"\n[[site]]\nname = \"b\"\nroot = \"web\"\nlisten = [\"127.0.0.1:8080 h2c\"]",
-            "a.toml:6:11: listen: 127.0.0.1:8080 is named elsewhere with other words behind it",
+            "a.toml:6:11: listen: 127.0.0.1:8080 is named elsewhere with other words after it",
         ),
         (
             "[[site]]\nroot = \"web\"\nlisten = [\"127.0.0.1:0\", \"127.0.0.1:81\", \"127.0.0.1:81\"]",
@@ -496,7 +496,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "listen = \"127.0.0.1:80 owner=root\"",
-            "listen: owner= is for unix sockets",
+            "listen: owner= is possible only for unix sockets",
         ),
         (
             "listen = \"unix:/tmp/a.sock group=no-such-group\"",
@@ -528,15 +528,15 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[status]\nlisten = \"0.0.0.0:9180\"",
-            "a.toml:2:10: listen: StatusExposed: whoever reaches 0.0.0.0:9180 would see what visitors do; name in `allow` who may",
+            "a.toml:2:10: listen: StatusExposed: any client that reaches 0.0.0.0:9180 would see what visitors do; name the permitted clients in `allow`",
         ),
         (
             "[status]\nlisten = \"127.0.0.1:9180 tls\"",
-            "listen: the status listener speaks HTTP/1.1 without TLS",
+            "listen: the status listener supports only HTTP/1.1, without TLS",
         ),
         (
             "listen = \"127.0.0.1:9180\"\n[status]\nlisten = \"9180\"",
-            "listen: sites listen on 127.0.0.1:9180, too",
+            "listen: sites also listen on 127.0.0.1:9180",
         ),
         ("mode = \"swoole\"", "mode: expected `embed`"),
         (
@@ -553,16 +553,16 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[[site]]\nroot = \"web\"\n[site.php_admin_value]\nmemory_limit = \"1G\"\ndisable_functions = \"exec\"",
-            "a.toml:5:21: php_admin_value: `disable_functions` does nothing for a site, since PHP reads it once, at its start; it works for a whole pool: [pool.www.php_value]",
+            "a.toml:5:21: php_admin_value: `disable_functions` has no effect for a site, because PHP reads it only once, at its start; set it for the whole pool: [pool.www.php_value]",
         ),
         (
             "[pool.www]\nmode = \"fastcgi\"\nfastcgi = [\"127.0.0.1:1\"]\n[pool.php]\n[[site]]\nroot = \"web\"\npool = \"www\"\n\
              php_value = { extension = \"redis\" }\n[[site.rule]]\nprefix = \"/a\"\npool = \"php\"",
-            "a.toml:8:27: php_value: `extension` does nothing for a site",
+            "a.toml:8:27: php_value: `extension` has no effect for a site",
         ),
         (
             "[pool.www]\nmode = \"cgi\"\n[[site]]\nroot = \"web\"\n[site.php_admin_value]\nopen_basedir = \"/srv\"",
-            "php_admin_value: a site's settings do not reach PHP in mode `cgi`",
+            "php_admin_value: settings of a site do not reach PHP in mode `cgi`",
         ),
         (
             "[pool.www]\nmode = \"fastcgi\"\nfastcgi = \"127.0.0.1:1\"\npm = \"static\"",
@@ -574,7 +574,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "group = \"www-data\"",
-            "a.toml:1:1: unknown key `group`; it was removed: write it behind the user: `user = \"www-data:www-data\"`",
+            "a.toml:1:1: unknown key `group`; it was removed: write it after the user: `user = \"www-data:www-data\"`",
         ),
         (
             "[[site]]\nroot = \"web\"\n[[site.static]]\nglob = \"*.css\"",
@@ -582,7 +582,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[[site]]\nroot = \"web\"\n[[site.rule]]\nglob = \"*.css\"\ntype = \"text/css\"\ndeny = 404",
-            "type: is for files, or belongs to a rule with `return`",
+            "type: is possible only for files, or in a rule with `return`",
         ),
         (
             "[[site]]\nroot = \"web\"\n[[site.rule]]\nglob = \"*.css\"\ncache_control = \"no-cache\"\nmethods = \"GET\"",
@@ -598,7 +598,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[fleet]\nvalkey = \"redis+cluster://a/0\"\nreplicas = 1",
-            "write nothing behind the hosts",
+            "write nothing after the hosts",
         ),
         (
             "[limits]\nspill_directory = \"gone\"",
@@ -668,7 +668,7 @@ fn page_cache_recognises_the_application_in_a_subfolder() {
         .current_dir(&scratch.0)
         .env("HOWDAH_PHP", scratch.fitting_stand_in()));
     assert_eq!(code, 0, "{err}");
-    let told = "what is known of wordpress is used for the whole site, not what is known of MediaWiki in /wiki";
+    let told = "the rules for wordpress are used for the whole site, and the rules for MediaWiki in /wiki are not";
     assert!(err.contains(told), "{err}");
 }
 
@@ -681,10 +681,10 @@ fn page_cache_directory_and_roots_must_not_contain_each_other() {
     std::os::unix::fs::symlink("web/cache", scratch.0.join("link")).unwrap();
     scratch.write("file", "");
     for (path, root, mistake) in [
-        ("web/cache", "web", "lie in each other"),
-        ("web/new", "web", "lie in each other"),
-        ("link", "web", "lie in each other"),
-        ("all", "all/web", "lie in each other"),
+        ("web/cache", "web", "overlap"),
+        ("web/new", "web", "overlap"),
+        ("link", "web", "overlap"),
+        ("all", "all/web", "overlap"),
         ("no/such", "web", "cannot make"),
         ("file", "web", "is not a directory"),
         ("pages", "web", ""),
@@ -723,7 +723,7 @@ fn page_cache_advises_on_modes_that_report_no_effects() {
                 .current_dir(&scratch.0)
                 .env("HOWDAH_PHP", scratch.fitting_stand_in()));
             assert_eq!(code, 0, "{err}");
-            let says = (err + &out).contains("only the header of an answer is seen");
+            let says = (err + &out).contains("the cache sees only the header of a response");
             assert_eq!(says, told && cache != "off", "{pool} {cache}");
         }
     }
@@ -774,7 +774,7 @@ fn acme_mistakes_are_reported_at_their_lines() {
         (
             "[acme]\nauthorities = \"letsencript\"\n",
             "a.toml:3:",
-            "authorities: `letsencript` is unknown; known: letsencrypt, letsencrypt-staging, zerossl",
+            "authorities: `letsencript` is unknown; expected letsencrypt, letsencrypt-staging, zerossl",
         ),
         (
             "[acme]\nauthorities = [\"letsencrypt\", \"zerossl\"]\n",
@@ -789,7 +789,7 @@ fn acme_mistakes_are_reported_at_their_lines() {
         (
             "[acme]\nask = \"platform.example\"\n",
             "a.toml:3:",
-            "ask: write a URL",
+            "ask: expected a URL",
         ),
     ] {
         let (code, said) = check(&format!("{listen}{lines}{site}"));
@@ -798,7 +798,7 @@ fn acme_mistakes_are_reported_at_their_lines() {
     }
     let (code, said) = check(&format!("{listen}{site}"));
     assert_eq!(code, 0, "{said}");
-    let part = "certificates of letsencrypt for example.org, www.example.org";
+    let part = "certificates from letsencrypt for example.org, www.example.org";
     assert!(said.contains(part), "{said}");
     let nobody = site.replace("hosts", "index");
     let (code, said) = check(&format!("{listen}{nobody}"));
@@ -820,14 +820,14 @@ fn proxy_rules_report_what_is_wrong_with_their_servers() {
     let expected = [
         "4:10: proxy: `127.0.0.1:3000`: expected `http://127.0.0.1:3000`",
         "4:28: proxy: `grpc://x`: expected `http://127.0.0.1:3000`",
-        "4:40: proxy: `http://x/app`: only host and port can stand here",
+        "4:40: proxy: `http://x/app`: only a host and a port are possible here",
         "5:16: proxy_health: expected a path such as `/up`",
-        "8:17: proxy_timeout: belongs to a rule with `proxy`",
-        "10:9: proxy: names no server",
-        "13:16: auth_request: what may be seen cannot depend on if_missing",
+        "8:17: proxy_timeout: is possible only in a rule with `proxy`",
+        "10:9: proxy: the list is empty",
+        "13:16: auth_request: access cannot depend on if_missing",
         "13:16: auth_request: `verify`: expected `http://",
         "14:40: auth_request_set: `SCRIPT_FILENAME` cannot be set",
-        "14:59: auth_request_set: `a b` is no name of a header field",
+        "14:59: auth_request_set: `a b` is not the name of a header",
     ];
     assert_eq!((code, mistakes.len()), (3, expected.len()), "{said}");
     for (mistake, start) in mistakes.iter().zip(expected) {

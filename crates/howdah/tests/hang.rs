@@ -29,11 +29,11 @@ fn hung_front_is_killed_and_restarted() {
     // No client waits forever in the meantime.
     let (code, _, err) = server.run_command(&["reload"]);
     assert_eq!(code, 3, "{err}");
-    assert!(err.contains("the front ended: signal 9"), "{err}");
+    assert!(err.contains("the front exited: signal 9"), "{err}");
     assert!(is_gone(front));
     assert_eq!(server.get("/"), (200, "one".to_owned()));
     let log = server.log();
-    let named = format!("FrontHung: the front (process {front}) has not gone on for 3 s");
+    let named = format!("FrontHung: the front (process {front}) has made no progress for 3 s");
     assert!(log.contains(&named), "{log}");
     assert!(log.contains("is stopped by a signal"), "{log}");
 }
@@ -55,13 +55,13 @@ fn stopped_front_is_reported_to_clients_and_a_late_reload_is_still_served() {
         assert!(err.contains("ReloadTimeout: "), "{err}");
         let (code, _, err) = status.join().unwrap();
         assert_eq!(code, 1, "{err}");
-        let named = format!("FrontSilent: the front (process {front}) has not answered");
+        let named = format!("FrontSilent: the front (process {front}) has not responded");
         assert!(err.contains(&named), "{err}");
         assert!(err.contains("is stopped by a signal"), "{err}");
     });
     kill(front, Signal::CONT);
     wait_until("the reload", || {
-        server.log().contains("reloaded: configuration 2 is served")
+        server.log().contains("reloaded: configuration 2 is in use")
     });
     assert_eq!(server.get("/"), (200, "one".to_owned()));
     assert_eq!(front_pid(&server), front);

@@ -260,7 +260,7 @@ fn job_runner_is_restarted_and_leaves_no_job_behind() {
     kill(parent, Signal::KILL);
     wait_for_line(
         &server,
-        "howdah: JobsDied: the process that runs jobs ended (signal 9)",
+        "howdah: JobsDied: the process that runs jobs exited (signal 9)",
     );
     for pid in [leader, child] {
         wait_until("its end", || is_gone(pid));
@@ -281,7 +281,7 @@ fn job_crash_loop_is_logged_with_last_lines_and_slowed_down() {
     support::executable::make_executable(&program);
     let server = jobs.start();
     fs::remove_file(program).unwrap();
-    let line = "error JobFailed job=dies: exit code 3 after 0.0 s; it is started again in 2 s; its last lines: no database";
+    let line = "error JobFailed job=dies: exit code 3 after 0.0 s; it is restarted in 2 s; its last lines: no database";
     wait_for_line(&server, line);
     wait_for_line(
         &server,
@@ -421,7 +421,7 @@ fn missed_job_runs_are_logged_and_not_made_up_for() {
     let server = ServerUnderTest::start_listening(&jobs.scratch, &arguments, &env);
     wait_for_line(
         &server,
-        "warning JobMissed job=hourly: 3 runs missed while no server ran, the last at ",
+        "warning JobMissed job=hourly: 3 runs missed while no server was running, the last at ",
     );
     assert!(!jobs.path("ran").exists());
 }
@@ -512,12 +512,15 @@ fn job_mistakes_are_reported_at_once_with_their_lines() {
         ),
         (8, "command: `php` needs a script"),
         (9, "schedule: hour `25`: expected 0 to 23"),
-        (10, "name: a job has one"),
+        (10, "name: a job needs a name"),
         (
             13,
             "time_zone: there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?",
         ),
-        (14, "processes: a job with `schedule` runs in one process"),
+        (
+            14,
+            "processes: a job with `schedule` runs in a single process",
+        ),
         (15, "command: a job needs one"),
         (17, "directory: there is no directory "),
         (18, "jitter: has no effect without `schedule`"),
@@ -554,7 +557,7 @@ fn job_preset_finds_its_application_and_reports_what_is_missing() {
     assert!(
         code == 3
             && said.contains(
-                ":4:10: preset: no site has artisan in its root, or beside it; say `directory`"
+                ":4:10: preset: no site has artisan in its root or next to it; set `directory`"
             ),
         "{said}"
     );

@@ -196,7 +196,7 @@ fn reload_with_mistakes_is_refused_and_the_old_configuration_stays() {
         assert_eq!(code, 3, "{err}");
         assert!(err.contains(expect), "missing {expect:?} in\n{err}");
         assert!(
-            err.contains("the configuration before stays in use"),
+            err.contains("the previous configuration remains in use"),
             "{err}"
         );
         assert_eq!(server.get("/"), (200, "one".to_owned()));
@@ -515,7 +515,7 @@ fn server_is_found_by_its_configuration_and_listed_with_its_directory() {
     let _second = start();
     wait_until("the second", || ask(&["status"]).0 == 6);
     let (_, _, err) = ask(&["reload"]);
-    let title = "SeveralServers: 2 servers run with ";
+    let title = "SeveralServers: 2 servers are running with ";
     assert!(err.contains(title) && err.lines().count() == 3, "{err}");
     let named = format!(", {} ({})", web.display(), file.display());
     assert_eq!(err.matches(&named).count(), 2, "{err}");
@@ -524,6 +524,6 @@ fn server_is_found_by_its_configuration_and_listed_with_its_directory() {
     let mut command = howdah(["status", "--config"]);
     let (code, _, err) = run(command.arg(&other).env("XDG_RUNTIME_DIR", &scratch.0));
     assert_eq!(code, 6);
-    let title = format!("NoServer: no server runs with {}", other.display());
+    let title = format!("NoServer: no server is running with {}", other.display());
     assert!(err.contains(&title) && err.contains(&named), "{err}");
 }

@@ -55,7 +55,7 @@ fn lost_access_log_lines_are_in_the_error_log_and_the_status() {
         ServerUnderTest::start_listening(&scratch, &["--config", file.to_str().unwrap()], &[]);
     let said = || fs::read_to_string(&error).unwrap_or_default();
     assert_eq!(server.get("/a.txt").0, 200);
-    let lost = " LogLost: access log: lines are lost: No space left on device";
+    let lost = " LogLost: access log: lines are being lost: No space left on device";
     wait_until("the error log to tell", || said().contains(lost));
     wait_until("the status to tell", || {
         server
@@ -66,7 +66,7 @@ fn lost_access_log_lines_are_in_the_error_log_and_the_status() {
     // The disk has space again: the log is a new file with the same name.
     fs::remove_file(scratch.path("full.log")).unwrap();
     server.signal(Signal::USR1);
-    let again = " LogWorksAgain: access log: it is written again; ";
+    let again = " LogWorksAgain: access log: lines are written again; ";
     wait_until("the end", || {
         server.get("/a.txt");
         said().contains(again)
@@ -271,7 +271,9 @@ fn root_follows_no_link_of_the_serving_user() {
     fs::remove_file(own.join("access.log")).unwrap();
     assert_eq!(server.run_command(&["reload"]).0, 0);
     wait_until("the refusal", || {
-        server.log().contains("BindFailed: cannot give ")
+        server
+            .log()
+            .contains("BindFailed: cannot set the owner of ")
     });
     let there = victim.metadata().unwrap();
     assert_eq!(fs::read_to_string(&victim).unwrap(), "secret");

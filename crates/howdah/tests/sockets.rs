@@ -161,9 +161,9 @@ fn passed_sockets_must_match_every_listen() {
     };
     let said = refused(&other, vec![("howdah.socket", copy(&listener))]);
     for part in [
-        format!("SocketMissing: no socket of {other} is passed"),
+        format!("SocketMissing: no socket for {other} was passed"),
         format!("add ListenStream={other} to howdah.socket"),
-        format!("SocketUnused: {address} (howdah.socket) is passed"),
+        format!("SocketUnused: {address} (howdah.socket) was passed"),
     ] {
         assert!(said.contains(&part), "{part}: {said}");
     }
@@ -173,7 +173,7 @@ fn passed_sockets_must_match_every_listen() {
     ];
     let said = refused(&address, both);
     let part = format!(
-        "SocketUnused: {address} of UDP (b.socket) is passed, and no `listen` names it, so its clients would wait for ever; add `http3`"
+        "SocketUnused: {address} (UDP) (b.socket) was passed, but no `listen` names it, so its clients would wait for ever; add `http3`"
     );
     assert!(said.contains(&part), "{said}");
     let connected = TcpStream::connect(&address).unwrap();

@@ -82,7 +82,7 @@ async fn remove(
         let _ = nudges.send(NameTaskMessage::Removed);
     }
     let outcome = outcome.map(|what| match nudges {
-        Some(_) => format!("{what}; a site has the name, so a new certificate is ordered"),
+        Some(_) => format!("{what}; a site uses the name, so a new certificate is ordered"),
         None => what,
     });
     let _ = shared.events.send(ManagerEvent::Done { id, outcome });

@@ -94,7 +94,7 @@ impl NameTask {
             && !names::needs_local_authority(&self.name)
         {
             self.shared.log(format!(
-                "CertificatePending: {} has no certificate yet; it is ordered, and clients that ask for the name are refused until it is there",
+                "CertificatePending: {} has no certificate yet; one is being ordered, and until it is issued, TLS connections to this name are refused",
                 self.name
             ));
         }
@@ -171,7 +171,7 @@ impl NameTask {
             self.load();
             if self.certificate != before {
                 self.shared.log(format!(
-                    "{}: uses the certificate that another process has put into the directory",
+                    "{}: uses the certificate that another process has stored in the directory",
                     self.name
                 ));
             }
@@ -192,7 +192,7 @@ impl NameTask {
             StoredState::None => {}
             StoredState::Broken(why) => {
                 self.shared.log(format!(
-                    "CertificateBroken: {}: the stored certificate cannot be used ({why}); it is set aside as .broken, and another one ordered",
+                    "CertificateBroken: {}: the stored certificate cannot be used ({why}); it is renamed to .broken, and a new one is ordered",
                     self.name
                 ));
                 store.set_aside(&self.name);

@@ -142,13 +142,15 @@ pub(super) async fn check_permission(shared: &ManagerState, name: &str) -> Resul
     }
     let denied = |why: String| AcmeFailure::OnDemandDenied { why };
     let Some(url) = &settings.ask else {
-        return Err(denied("nothing is ordered on demand any more".to_owned()));
+        return Err(denied(
+            "certificates are not ordered on demand any more".to_owned(),
+        ));
     };
     let separator = if url.contains('?') { '&' } else { '?' };
     let question = format!("{url}{separator}domain={name}");
     match shared.client.status(&question).await {
         Ok(200..=299) => Ok(()),
-        Ok(status) => Err(denied(format!("{question} answers {status}"))),
+        Ok(status) => Err(denied(format!("{question} returned status {status}"))),
         Err(why) => Err(denied(format!("{question}: {why}"))),
     }
 }

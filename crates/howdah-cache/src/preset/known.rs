@@ -331,7 +331,7 @@ pub static PRESETS: &[Preset] = &[
             Exact("search"),
             Exact("returnto"),
         ],
-        advice: "MediaWiki says `private` on every page unless $wgUseCdn = true; set it, with $wgCdnMaxAge as the longest time.",
+        advice: "MediaWiki sends `private` with every page unless $wgUseCdn = true; set it, and set $wgCdnMaxAge to the maximum lifetime.",
         ..NOTHING
     },
     Preset {
@@ -347,7 +347,7 @@ pub static PRESETS: &[Preset] = &[
         ],
         never_segments: &["admin", "user", "cron", "batch", "cart", "checkout"],
         never_parameters: &[Exact("token"), Exact("_wrapper_format"), Exact("ajax_form")],
-        advice: "Drupal says `private` until a maximum age is set: Configuration, Performance, \"Browser and proxy cache maximum age\".",
+        advice: "Drupal sends `private` until a maximum age is set: Configuration, Performance, \"Browser and proxy cache maximum age\".",
         ..NOTHING
     },
     Preset {
@@ -360,7 +360,7 @@ pub static PRESETS: &[Preset] = &[
         ],
         never_segments: &["administrator", "api"],
         never_parameters: &[Exact("task")],
-        advice: "Joomla starts a session for every visitor; its pages are not stored unless a plugin such as LiteSpeed's for Joomla stops that.",
+        advice: "Joomla starts a session for every visitor; its pages are not stored unless a plugin such as LiteSpeed's for Joomla prevents that.",
         ..NOTHING
     },
     Preset {
@@ -386,7 +386,7 @@ pub static PRESETS: &[Preset] = &[
             "viewonline.php",
         ],
         never_parameters: &[Exact("sid"), Exact("hash")],
-        advice: "phpBB starts a session for every visitor and says `private`; its pages are not stored.",
+        advice: "phpBB starts a session for every visitor and sends `private`; its pages are not stored.",
         ..NOTHING
     },
     Preset {
@@ -411,7 +411,7 @@ pub static PRESETS: &[Preset] = &[
             "catalogsearch",
         ],
         noise_segments: &["customer", "checkout", "wishlist"],
-        advice: "Magento opens a session for every page and sets its cookie, relying on a cache that throws it away; its pages are not stored.",
+        advice: "Magento opens a session for every page and sets its cookie, because it relies on a cache that removes the cookie; its pages are not stored.",
         ..NOTHING
     },
     Preset {
@@ -437,7 +437,7 @@ pub static PRESETS: &[Preset] = &[
             "_debugbar",
             "_ignition",
         ],
-        advice: "Laravel starts a session on every route of the `web` group; move routes without one to a group of their own and let them say `Cache-Control: public`.",
+        advice: "Laravel starts a session on every route of the `web` group; move routes that need no session to another group, and let them send `Cache-Control: public`.",
         ..NOTHING
     },
     Preset {
@@ -453,7 +453,7 @@ pub static PRESETS: &[Preset] = &[
         never_segments: &["_profiler", "_wdt", "_fragment"],
         // SecurityBundle's switch_user, which impersonates another user.
         never_parameters: &[Exact("_switch_user")],
-        advice: "Symfony says `no-cache, private` unless a controller says otherwise: #[Cache(public: true, maxage: 600)], and `_stateless: true` on the route.",
+        advice: "Symfony sends `no-cache, private` unless a controller sets something else: #[Cache(public: true, maxage: 600)], and `_stateless: true` on the route.",
         ..NOTHING
     },
     Preset {
@@ -472,7 +472,7 @@ pub static PRESETS: &[Preset] = &[
     },
     Preset {
         name: "php",
-        advice: "A script that starts a session says `no-store` by itself; all others are stored for `cache_ttl` unless they say otherwise.",
+        advice: "PHP sends `no-store` for a script that starts a session; pages of other scripts are stored for `cache_ttl` unless they send another lifetime.",
         ..NOTHING
     },
 ];

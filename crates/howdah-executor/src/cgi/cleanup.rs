@@ -50,7 +50,7 @@ impl StderrLines {
         self.remaining_bytes = self.remaining_bytes.saturating_sub(line.len());
         self.log_line(line);
         if self.remaining_bytes == 0 {
-            self.log_line(b"further standard error of the program is not logged");
+            self.log_line(b"the rest of the program's standard error is not logged");
         }
     }
 

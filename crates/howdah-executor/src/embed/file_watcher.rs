@@ -75,7 +75,7 @@ impl FileWatcher {
         for (directory, what, name) in seen {
             if what.contains(ReadFlags::QUEUE_OVERFLOW) {
                 // Some file has changed, but it is not known which.
-                changed = Some(PathBuf::from("(too many to list)"));
+                changed = Some(PathBuf::from("(there are too many to list)"));
             }
             if what.contains(ReadFlags::IGNORED) {
                 self.directories.remove(&directory);
@@ -112,7 +112,9 @@ impl FileWatcher {
     /// are skipped, since they contain no scripts that are run.
     fn add(&mut self, directory: &Path, deep: bool) {
         if self.directories.len() >= MAX_DIRECTORIES {
-            let why = format!("more than {MAX_DIRECTORIES} directories: name fewer in `watch`");
+            let why = format!(
+                "the patterns match more than {MAX_DIRECTORIES} directories: name fewer in `watch`"
+            );
             self.complaint.get_or_insert(why);
             return;
         }

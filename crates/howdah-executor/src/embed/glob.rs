@@ -48,7 +48,7 @@ impl Glob {
             .literal_separator(true)
             .empty_alternates(true)
             .build()
-            .map_err(|error| format!("`{text}` is no pattern: {}", error.kind()))?
+            .map_err(|error| format!("`{text}` is not a valid pattern: {}", error.kind()))?
             .compile_matcher();
         Ok(Glob {
             root,
@@ -127,7 +127,10 @@ mod tests {
     #[test]
     fn invalid_pattern_is_refused() {
         let why = Glob::parse("src/[a.php", Path::new("/srv/app")).unwrap_err();
-        assert!(why.starts_with("`src/[a.php` is no pattern: "), "{why}");
+        assert!(
+            why.starts_with("`src/[a.php` is not a valid pattern: "),
+            "{why}"
+        );
     }
 
     #[test]

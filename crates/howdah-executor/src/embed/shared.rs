@@ -81,7 +81,7 @@ impl EmbedShared {
             return Err(std::io::Error::new(
                 std::io::ErrorKind::InvalidInput,
                 format!(
-                    "pool {}: max_children is {}; it may be 1 to {MAX_CHILDREN}",
+                    "pool {}: max_children is {}, but must be between 1 and {MAX_CHILDREN}",
                     config.name, config.max_children
                 ),
             ));
@@ -219,7 +219,7 @@ impl EmbedShared {
     pub fn supervisor_panicked(&self) {
         let (name, message) = (
             "SupervisorPanicked",
-            "this is a bug of the server: the pool has lost its supervisor; restart the server",
+            "this is a bug in the server: the pool has lost its supervisor; restart the server",
         );
         self.pool
             .log

@@ -46,7 +46,7 @@ impl ProtocolError {
 
     /// Creates the error for a report of this kind, with the reason why it cannot be true.
     pub fn of(report: &str, why: &str) -> ProtocolError {
-        ProtocolError(format!("a report `{report}` that cannot be true: {why}"))
+        ProtocolError(format!("an impossible report `{report}`: {why}"))
     }
 }
 

@@ -94,7 +94,8 @@ impl RequestAttempt {
                         )));
                     }
                     if app_status != 0 {
-                        let message = format!("AppStatus: the application ended with {app_status}");
+                        let message =
+                            format!("AppStatus: the application exited with status {app_status}");
                         run.log_line(LogLevel::Warning, message.as_bytes());
                     }
                     return Poll::Ready(Ok(RunEvent::End));

@@ -53,7 +53,7 @@ pub fn connect_tcp(host: String, port: u16) -> Connecting {
                 .await?
                 .collect(),
         };
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for address in addresses {
             match tokio::net::TcpStream::connect(address).await {
                 Ok(stream) => {

@@ -107,7 +107,7 @@ async fn probe_backend(shared: Arc<FastCgiShared>, backend: usize) {
             });
             if news {
                 let name = &shared.config.name;
-                let message = format!("{address}: the backend answers again");
+                let message = format!("{address}: the backend responds again");
                 shared
                     .log
                     .pool(name, LogLevel::Notice, "BackendUp", &message);
@@ -178,7 +178,7 @@ async fn query_max_connections(connection: &mut BackendConnection) -> io::Result
         pending.extend_from_slice(&part[..n]);
         match decoder.next(&pending) {
             Err(error) => {
-                let why = format!("its answer is not FastCGI ({error:?})");
+                let why = format!("its response is not valid FastCGI ({error:?})");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
             Ok((Some(DecodedPiece::Values(values)), _)) => {

@@ -98,7 +98,7 @@ impl FastCgiResponse {
             self.flush_log(log);
             log(
                 LogLevel::Warning,
-                b"more than 1 MiB of messages from one request; the rest is dropped",
+                b"one request wrote more than 1 MiB of messages; the rest is dropped",
             );
         }
     }

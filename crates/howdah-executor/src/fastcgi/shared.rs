@@ -142,7 +142,7 @@ impl FastCgiShared {
             &self.config.name,
             LogLevel::Warning,
             "BackendDown",
-            &format!("{address}: {why}; it gets no requests until it answers again"),
+            &format!("{address}: {why}; the backend gets no requests until it responds again"),
         );
         self.changed.notify_one();
     }

@@ -119,7 +119,7 @@ fn supervise(shared: Arc<ProgramPoolShared>, slots: ProgramSlots) {
                 }
                 Err(_) => (
                     "SupervisorPanicked".to_owned(),
-                    "this is a bug of the server: the pool has lost its supervisor; restart the server"
+                    "this is a bug in the server: the pool has lost its supervisor; restart the server"
                         .to_owned(),
                 ),
             }

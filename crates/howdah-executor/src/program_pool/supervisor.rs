@@ -208,7 +208,7 @@ impl ProgramSupervisor {
             }
             SlotStage::Serving { .. } if overdue => {
                 // It is not known which of its children hangs, so all are replaced; their other requests finish first.
-                let text = "a request ran too long; the program is replaced, its other requests finish first";
+                let text = "a request ran too long; the program is replaced after its other requests have finished";
                 self.log_event(LogLevel::Warning, "TerminateTimeout", text);
                 self.close_slot(at);
                 self.slots.0[at].set_stage(SlotStage::Retiring { until }, now);
@@ -513,13 +513,13 @@ impl ProgramSupervisor {
         }
         let how = exit_text(exit);
         if lived >= FAILED_START_AGE {
-            let text = format!("program {at} (pid {pid}) ended by {how}; another is started");
+            let text = format!("program {at} (pid {pid}) exited ({how}); another one is started");
             self.log_event(LogLevel::Warning, "ChildDied", &text);
             return;
         }
         self.failed_starts += 1;
         let text = format!(
-            "the program ended by {how} within {} ms of its start, {} times in a row",
+            "the program exited ({how}) within {} ms of its start, {} times in a row",
             lived.as_millis(),
             self.failed_starts
         );

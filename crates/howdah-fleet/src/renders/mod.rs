@@ -252,7 +252,7 @@ impl Renders {
                     match self.seal.open(&page, &kept, PAGE_LIFETIME + self.patience) {
                         Ok((began, bytes)) => return RenderDecision::Page(began, bytes),
                         Err(why) => {
-                            self.count_failure(why, "a page in Valkey is not taken");
+                            self.count_failure(why, "a page from Valkey was rejected");
                             discard = true;
                         }
                     }

@@ -135,7 +135,7 @@ impl RenderStore {
         timeout(self.patience, work).await.unwrap_or_else(|_| {
             Err(RedisError::from((
                 ErrorKind::Io,
-                "Valkey does not answer in time",
+                "Valkey does not respond in time",
             )))
         })
     }

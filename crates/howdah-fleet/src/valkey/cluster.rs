@@ -35,7 +35,7 @@ impl Cluster {
                 Err(why) => failed.push(why),
             }
         }
-        let text = "no node of the cluster names the fleet's primary";
+        let text = "no node of the cluster could name the fleet's primary";
         Err(RedisError::from((
             ErrorKind::Client,
             text,
@@ -52,8 +52,8 @@ async fn find_primary(seed: &Client, key: &str) -> Result<Client, RedisError> {
     let info: String = info.arg("cluster").query_async(&mut connection).await?;
     // A single server would accept any key.
     if !info.contains("cluster_enabled:1") {
-        let how = "write redis:// or rediss:// with this host alone".to_owned();
-        let what = "the server runs without cluster-enabled";
+        let how = "use redis:// or rediss:// with this host alone".to_owned();
+        let what = "the server does not run with cluster-enabled";
         return Err(RedisError::from((ErrorKind::Client, what, how)));
     }
     let mut exists = redis::cmd("EXISTS");

@@ -42,8 +42,7 @@ const LINGERING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The response to a request without TLS on a TLS port.
 const PLAIN_HTTP_RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
-    Howdah-Error: PlainHttp\r\nConnection: close\r\nContent-Length: 48\r\n\r\n\
-    This port speaks HTTPS. Ask with https:// here.\n";
+    Howdah-Error: PlainHttp\r\nConnection: close\r\nContent-Length: 49\r\n\r\nThis port speaks HTTPS. Use an https:// address.\n";
 
 /// The data from the client that the connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -225,7 +225,10 @@ impl Responder {
     /// Queues the final response's head. `length` is the length for a GET: HEAD, 204 and 304 are handled here. A second
     /// call is a bug of the handler and is ignored.
     pub fn begin(&mut self, head: &ResponseHead, length: ResponseLength) {
-        debug_assert!(head.status >= 200, "an interim status is no final response");
+        debug_assert!(
+            head.status >= 200,
+            "an interim status is not a final response"
+        );
         if self.state != ResponseState::Waiting {
             debug_assert!(false, "the response has begun already");
             return;

@@ -448,8 +448,7 @@ impl Drop for AbortOnThreadPanic {
             // The panic's own message has been printed before this one. Written without `eprintln!`, because a lost
             // stderr must not prevent the abort.
             let _ = io::stderr().write_all(
-                b"howdah: error FrontThreadPanicked: this is a bug of the server, please report it; \
-                  the front ends and is started again\n",
+                b"howdah: error FrontThreadPanicked: this is a bug in the server, please report it; the front exits and is restarted\n",
             );
             std::process::abort();
         }

@@ -79,16 +79,16 @@ impl fmt::Display for BadCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BadCertificate::NoCertificate => {
-                f.write_str("there is no certificate in it (-----BEGIN CERTIFICATE-----)")
+                f.write_str("the file does not contain a certificate (-----BEGIN CERTIFICATE-----)")
             }
             BadCertificate::NoKey => {
-                f.write_str("there is no private key in it (-----BEGIN PRIVATE KEY-----)")
+                f.write_str("the file does not contain a private key (-----BEGIN PRIVATE KEY-----)")
             }
-            BadCertificate::Unreadable(why) => write!(f, "it cannot be read: {why}"),
+            BadCertificate::Unreadable(why) => write!(f, "the file cannot be read: {why}"),
             BadCertificate::KeyMismatch => f.write_str("the key belongs to another certificate"),
-            BadCertificate::KeyOpenToAll => {
-                f.write_str("every user of this machine may read it, and so may PHP: chmod o-rwx")
-            }
+            BadCertificate::KeyOpenToAll => f.write_str(
+                "every user of this machine can read the file, and so can PHP: chmod o-rwx",
+            ),
             BadCertificate::NoNames => {
                 f.write_str("the certificate names no host (subjectAltName); browsers refuse it")
             }

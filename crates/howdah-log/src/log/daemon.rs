@@ -86,7 +86,7 @@ impl DaemonTarget {
                 Some(match path.starts_with('/') {
                     true => Ok(DaemonTarget::to(LogDaemon::Journal(path.into()))),
                     false => Err(DaemonTargetError(format!(
-                        "the path of the journal's socket begins with `/`, found `{}`",
+                        "the path of the journal's socket must begin with `/`, found `{}`",
                         path.escape_debug()
                     ))),
                 })

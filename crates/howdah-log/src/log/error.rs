@@ -286,7 +286,7 @@ impl ErrorLog {
         for (count, first) in told {
             self.sink.append(|out| {
                 self.begin(out, LogLevel::Notice);
-                out.extend_from_slice(format!("Repeated {count} times more: {first}\n").as_bytes());
+                out.extend_from_slice(format!("Repeated {count} more times: {first}\n").as_bytes());
             });
         }
     }
@@ -427,7 +427,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            lines[5].ends_with("notice Repeated 995 times more: SpillFailed: no space left"),
+            lines[5].ends_with("notice Repeated 995 more times: SpillFailed: no space left"),
             "{text}"
         );
     }
@@ -440,7 +440,7 @@ mod tests {
                 log.connection(
                     LogLevel::Warning,
                     "PingFlood",
-                    "the connection was ended",
+                    "the connection was closed",
                     &details,
                 );
             }
@@ -449,10 +449,10 @@ mod tests {
         assert_eq!(lines.len(), MAX_REPEATS as usize + 1, "{text}");
         assert_eq!(
             lines[1],
-            "howdah: warning PingFlood: the connection was ended | client=192.0.2.7:1"
+            "howdah: warning PingFlood: the connection was closed | client=192.0.2.7:1"
         );
         assert!(
-            lines[5].contains("Repeated 995 times more: PingFlood"),
+            lines[5].contains("Repeated 995 more times: PingFlood"),
             "{text}"
         );
     }

@@ -179,7 +179,7 @@ impl DaemonSender {
         match poll(&mut polled, Some(&patience)) {
             Ok(0) => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "the daemon does not read",
+                "the log daemon does not read its socket",
             )),
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -295,7 +295,7 @@ mod tests {
         let many = b"line\n".repeat(100_000);
         let (lost, error) = messages.write(&many).unwrap_err();
         assert!(lost > 90_000 && lost < 100_000, "{lost}");
-        assert_eq!(error.to_string(), "the daemon does not read");
+        assert_eq!(error.to_string(), "the log daemon does not read its socket");
         drop(receiver);
         assert_eq!(messages.write(b"line\n").unwrap_err().0, 1);
         std::fs::remove_file(&path).unwrap();

@@ -245,7 +245,7 @@ impl LogSink {
             if buffer.len() >= MAX_BUFFERED_BYTES {
                 drop(buffer);
                 self.shared
-                    .count_lost(1, || "it is written too slowly".to_owned());
+                    .count_lost(1, || "the log cannot be written fast enough".to_owned());
                 return;
             }
             let before = buffer.len();
@@ -298,7 +298,9 @@ impl LogSink {
         self.writer.unpark();
         while orders.reopened == before {
             if self.writer_is_gone() {
-                return Err(io::Error::other("the log's writer has ended"));
+                return Err(io::Error::other(
+                    "the thread that writes the log has exited",
+                ));
             }
             let waited = self
                 .shared

@@ -211,7 +211,7 @@ int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_e
                             bool tells, int argc, char **argv)
 {
 	if (!howdah_cli_startup(ini_path, no_ini, ini_entries, argv[0], false)) {
-		fprintf(stderr, "howdah php: PhpStartup: PHP did not start; the lines above say why\n");
+		fprintf(stderr, "howdah php: PhpStartup: PHP did not start; the lines above give the reason\n");
 		return 1;
 	}
 	if (tells) {

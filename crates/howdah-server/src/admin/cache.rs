@@ -54,12 +54,12 @@ fn append_checks(out: &mut String, site: &SiteCacheStatus) {
             "dry run: {} would hit, {} would miss",
             c.would_hit, c.would_miss
         ),
-        false => format!("shadow of one hit in {}", site.shadow),
+        false => format!("shadow check of one hit in {}", site.shadow),
     };
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "    {what}; {} same, {} but for nonces, {} different, {} unchecked",
+        "    {what}; {} same, {} same except for nonces, {} different, {} unchecked",
         c.same, c.noise, c.different, c.unchecked
     );
     if !c.last.is_empty() {

@@ -15,7 +15,7 @@ pub(super) fn append_text(out: &mut String, fleet: &FleetStatus) {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "  fleet: {} of {} members, by {}; {lease}; {} writes, {} of them unheard",
+        "  fleet: {} of {} members, by {}; {lease}; {} writes, {} of them unconfirmed",
         fleet.member, fleet.members, fleet.valkey, fleet.writes, fleet.let_go
     );
     if !fleet.others.is_empty() {

@@ -71,108 +71,108 @@ macro_rules! families {
 
 families! {
     "The server" {
-        howdah_build_info Gauge [version] "1, with the version.";
-        howdah_uptime_seconds Gauge [] "Time since the front's start.";
-        howdah_reloads_total Counter [] "Configurations taken in place of the one before.";
-        howdah_connections Gauge [] "Open connections of clients.";
-        howdah_connections_limit Gauge [] "Most connections at once.";
-        howdah_connections_accepted_total Counter [] "Accepted connections.";
-        howdah_memory_bytes Gauge [] "Memory of the front.";
-        howdah_memory_limit_bytes Gauge [] "What limits.memory allows it, with the page cache.";
-        howdah_spilled_bytes Gauge [] "Request bodies and answers to slow clients in files.";
-        howdah_spilled_limit_bytes Gauge [] "What limits.spill_total allows them.";
-        howdah_long_turns_total Counter [] "Turns of an event loop over 1 ms of CPU time, in which other connections waited.";
+        howdah_build_info Gauge [version] "Always 1; the label is the version.";
+        howdah_uptime_seconds Gauge [] "Time since the front started.";
+        howdah_reloads_total Counter [] "Reloads that took effect.";
+        howdah_connections Gauge [] "Open client connections.";
+        howdah_connections_limit Gauge [] "Maximum number of open client connections.";
+        howdah_connections_accepted_total Counter [] "Accepted client connections.";
+        howdah_memory_bytes Gauge [] "Memory that the front uses.";
+        howdah_memory_limit_bytes Gauge [] "Maximum memory of the front: limits.memory and the page cache.";
+        howdah_spilled_bytes Gauge [] "Size of the request bodies and responses that are stored in temporary files.";
+        howdah_spilled_limit_bytes Gauge [] "Maximum size of these files: limits.spill_total.";
+        howdah_long_turns_total Counter [] "Turns of an event loop that took more than 1 ms of CPU time while other connections waited.";
         howdah_longest_turn_seconds Gauge [] "CPU time of the longest turn of an event loop.";
         howdah_log_lines_lost_total Counter [log] "Log lines that could not be written.";
-        howdah_spans_exported_total Counter [] "Spans that the collector of traces has taken.";
-        howdah_spans_dropped_total Counter [] "Spans that it has not taken in time, or has refused.";
+        howdah_spans_exported_total Counter [] "Spans that the trace collector accepted.";
+        howdah_spans_dropped_total Counter [] "Spans that the collector refused or did not accept in time.";
         howdah_status_connections Gauge [] "Open connections of the status listener.";
         howdah_status_requests_total Counter [] "Requests to the status listener.";
     }
     "Requests" {
         howdah_requests_active Gauge [] "Requests in progress.";
-        howdah_requests_refused_total Counter [] "Requests refused before their head was understood.";
-        howdah_responses_total Counter [status] "Answers by status; 499: the client left first.";
-        howdah_response_bytes_total Counter [] "Bytes of response bodies.";
-        howdah_request_duration_seconds Histogram [] "Time of finished requests.";
+        howdah_requests_refused_total Counter [] "Requests refused because their header could not be parsed.";
+        howdah_responses_total Counter [status] "Responses by status; 499 means that the client disconnected first.";
+        howdah_response_bytes_total Counter [] "Bytes sent as response bodies.";
+        howdah_request_duration_seconds Histogram [] "Duration of finished requests.";
         howdah_failures_total Counter [name] "Failures by name, as in failures.md.";
     }
-    "Limits of clients" {
-        howdah_limited_requests_total Counter [site, line] "Requests refused by the limit of that line of the configuration.";
-        howdah_limit_waiting_requests Gauge [site, line] "Requests that wait for PHP processes of their own client.";
-        howdah_limits_forgotten_total Counter [] "Clients forgotten, for want of room, while something counted against them.";
+    "Client limits" {
+        howdah_limited_requests_total Counter [site, line] "Requests refused by the limit on this line of the configuration.";
+        howdah_limit_waiting_requests Gauge [site, line] "Requests that wait because their client already has as many PHP processes as it may have.";
+        howdah_limits_forgotten_total Counter [] "Clients whose counters were dropped early because the table was full.";
     }
     "HTTPS" {
         howdah_tls_handshakes_total Counter [protocol, resumed] "Completed TLS handshakes.";
-        howdah_tls_certificate_remaining_seconds Gauge [name, certificate] "Time until the certificate ends; below 0: it has ended.";
-        howdah_certificate_order_failures Gauge [name, failure] "Attempts in a row that gave a name no certificate.";
+        howdah_tls_certificate_remaining_seconds Gauge [name, certificate] "Time until the certificate expires; negative if it has expired.";
+        howdah_certificate_order_failures Gauge [name, failure] "Consecutive failed attempts to get a certificate for the name.";
     }
     "PHP" {
-        howdah_pool_info Gauge [pool, process_manager, php, opcache] "1, with what the pool is.";
+        howdah_pool_info Gauge [pool, process_manager, php, opcache] "Always 1; the labels describe the pool.";
         howdah_pool_up Gauge [pool] "1 if the pool can run scripts.";
-        howdah_pool_uptime_seconds Gauge [pool] "Time since the pool's start, which a reload is.";
-        howdah_pool_accepted_requests_total Counter [pool] "Requests taken by a child.";
+        howdah_pool_uptime_seconds Gauge [pool] "Time since the pool started; a reload starts it again.";
+        howdah_pool_accepted_requests_total Counter [pool] "Requests that a child accepted.";
         howdah_pool_listen_queue Gauge [pool] "Requests that wait for a child.";
-        howdah_pool_max_listen_queue Gauge [pool] "Most that waited at once.";
-        howdah_pool_listen_queue_length Gauge [pool] "Most that may wait: queue_size.";
+        howdah_pool_max_listen_queue Gauge [pool] "Highest number of requests that waited at the same time.";
+        howdah_pool_listen_queue_length Gauge [pool] "Maximum number of waiting requests: queue_size.";
         howdah_pool_idle_processes Gauge [pool] "Idle children.";
         howdah_pool_active_processes Gauge [pool] "Busy children.";
-        howdah_pool_max_active_processes Gauge [pool] "Most that were busy at once.";
-        howdah_pool_max_children Gauge [pool] "Most children; of FastCGI backends, nobody knows.";
-        howdah_pool_max_children_reached_total Counter [pool] "Requests that had to wait because max_children were busy.";
-        howdah_pool_slow_requests_total Counter [pool] "Requests beyond request_slowlog_timeout.";
-        howdah_pool_bailouts_total Counter [pool] "Children and workers that left because PHP had bailed out of a request.";
-        howdah_pool_memory_bytes Gauge [pool] "Resident memory of the children; memory that they share counts for each.";
-        howdah_pool_failures_total Counter [pool, name] "Failures of a pool by name.";
-        howdah_shared_cache_size_bytes Gauge [pool] "Memory of the shared cache.";
-        howdah_shared_cache_used_bytes Gauge [pool] "In use.";
+        howdah_pool_max_active_processes Gauge [pool] "Highest number of children that were busy at the same time.";
+        howdah_pool_max_children Gauge [pool] "Maximum number of children; absent for FastCGI backends.";
+        howdah_pool_max_children_reached_total Counter [pool] "Requests that had to wait because max_children children were busy.";
+        howdah_pool_slow_requests_total Counter [pool] "Requests that took longer than request_slowlog_timeout.";
+        howdah_pool_bailouts_total Counter [pool] "Children and workers that exited because PHP bailed out of a request.";
+        howdah_pool_memory_bytes Gauge [pool] "Resident memory of the children; shared memory is counted for each of them.";
+        howdah_pool_failures_total Counter [pool, name] "Failures of the pool by name.";
+        howdah_shared_cache_size_bytes Gauge [pool] "Size of the shared cache.";
+        howdah_shared_cache_used_bytes Gauge [pool] "Memory of the shared cache that is in use.";
         howdah_shared_cache_values Gauge [pool] "Values.";
-        howdah_shared_cache_hits_total Counter [pool] "Values found.";
-        howdah_shared_cache_misses_total Counter [pool] "Values not found.";
-        howdah_shared_cache_evictions_total Counter [pool] "Values evicted.";
+        howdah_shared_cache_hits_total Counter [pool] "Lookups that found a value.";
+        howdah_shared_cache_misses_total Counter [pool] "Lookups that found no value.";
+        howdah_shared_cache_evictions_total Counter [pool] "Values evicted from the shared cache.";
     }
     "Background jobs" {
-        howdah_job_processes Gauge [job] "Processes that run.";
-        howdah_job_memory_bytes Gauge [job] "Resident memory of its processes, without what they started.";
-        howdah_job_starts_total Counter [job] "Processes started.";
+        howdah_job_processes Gauge [job] "Running processes of the job.";
+        howdah_job_memory_bytes Gauge [job] "Resident memory of the job's processes, without their child processes.";
+        howdah_job_starts_total Counter [job] "Processes that were started for the job.";
         howdah_job_runs_elsewhere_total Counter [job] "Scheduled runs on other members of the fleet.";
-        howdah_job_output_lines_dropped_total Counter [job] "Lines too many for the log.";
-        howdah_job_last_end_timestamp_seconds Gauge [job] "When its last process ended.";
-        howdah_job_failures_total Counter [job, name] "Failures by name.";
+        howdah_job_output_lines_dropped_total Counter [job] "Output lines that were not logged because there were too many.";
+        howdah_job_last_end_timestamp_seconds Gauge [job] "Time at which the job's last process exited.";
+        howdah_job_failures_total Counter [job, name] "Failures of the job by name.";
     }
     "FastCGI backends and proxied servers" {
-        howdah_backend_up Gauge [pool, address, health] "1 if the server can be reached. `pool`: of FastCGI; `health`: the path that a proxied server is asked for.";
-        howdah_backend_busy Gauge [pool, address, health] "Requests in progress there.";
-        howdah_backend_kept Gauge [pool, address, health] "Idle connections to it.";
-        howdah_backend_requests_total Counter [pool, address, health] "Requests that it answered.";
-        howdah_backend_connects_total Counter [pool, address, health] "Connections opened to it.";
-        howdah_backend_failures_total Counter [pool, address, health] "Failed attempts to use it.";
-        howdah_backend_overflows_total Counter [pool, address, health] "Times its backlog was full (FastCGI).";
+        howdah_backend_up Gauge [pool, address, health] "1 if the server is reachable. `pool` names the pool of a FastCGI backend, `health` the path of a proxied server's health check.";
+        howdah_backend_busy Gauge [pool, address, health] "Requests that the server is processing.";
+        howdah_backend_kept Gauge [pool, address, health] "Idle connections to the server that can be reused.";
+        howdah_backend_requests_total Counter [pool, address, health] "Requests that the server answered.";
+        howdah_backend_connects_total Counter [pool, address, health] "Connections that were opened to the server.";
+        howdah_backend_failures_total Counter [pool, address, health] "Failed attempts to use the server.";
+        howdah_backend_overflows_total Counter [pool, address, health] "How often the server's backlog was full (FastCGI only).";
     }
     "The page cache" {
         howdah_cache_entries Gauge [] "Pages and variants in memory.";
         howdah_cache_bytes Gauge [] "Their size.";
         howdah_cache_evictions_total Counter [] "Pages evicted from memory.";
-        howdah_cache_requests_total Counter [site, result] "Requests by what the cache did: hit, stale, stored.";
+        howdah_cache_requests_total Counter [site, result] "Requests by the cache's result: hit, stale or stored.";
         howdah_cache_passes_total Counter [site, name] "Requests that bypassed the cache, by reason.";
         howdah_cache_purges_total Counter [site] "Purges and writes.";
-        howdah_cache_checks_total Counter [site, result] "Pages compared with a fresh answer, in a dry run or as a shadow.";
-        howdah_cache_dry_run_total Counter [site, result] "Requests by what the cache would have done.";
+        howdah_cache_checks_total Counter [site, result] "Stored pages compared with a fresh response, in a dry run or by the shadow check.";
+        howdah_cache_dry_run_total Counter [site, result] "Requests by the result that the cache would have had.";
         howdah_fleet_members Gauge [] "Members of the fleet.";
-        howdah_fleet_members_silent Gauge [] "Those for whom no stored page is served.";
-        howdah_fleet_lease_seconds Gauge [] "What is left of the lease.";
-        howdah_fleet_confirmation_seconds Histogram [] "From a write until all members had confirmed it.";
-        howdah_fleet_unheard_writes_total Counter [] "Writes without confirmation.";
-        howdah_fleet_applied_total Counter [] "Purges by other members.";
-        howdah_fleet_renders_total Counter [name] "Renders that members share, by what came of them.";
+        howdah_fleet_members_silent Gauge [] "Silent members, because of which no stored page is served.";
+        howdah_fleet_lease_seconds Gauge [] "Remaining time of the lease.";
+        howdah_fleet_confirmation_seconds Histogram [] "Time from a write until all members have confirmed it.";
+        howdah_fleet_unheard_writes_total Counter [] "Writes that the other members did not confirm.";
+        howdah_fleet_applied_total Counter [] "Purges received from other members.";
+        howdah_fleet_renders_total Counter [name] "Renders shared between members, by outcome.";
         howdah_cache_disk_entries Gauge [] "Pages and variants on disk.";
         howdah_cache_disk_bytes Gauge [] "Their size.";
         howdah_cache_disk_waiting Gauge [] "Pages that wait to be written.";
         howdah_cache_disk_writable Gauge [] "1 if pages and purges can be written, 0 during a fault.";
-        howdah_cache_disk_hits_total Counter [] "Hits answered from a file.";
-        howdah_cache_disk_writes_total Counter [] "Pages written.";
+        howdah_cache_disk_hits_total Counter [] "Hits served from a file.";
+        howdah_cache_disk_writes_total Counter [] "Pages written to disk.";
         howdah_cache_disk_evictions_total Counter [] "Pages evicted from disk.";
-        howdah_cache_disk_faults_total Counter [name] "Faults of the disk by name.";
+        howdah_cache_disk_faults_total Counter [name] "Disk faults by name.";
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
         let mut page = String::from(
             "# Metrics\n\n<!-- made from the table of metrics: `HOWDAH_BLESS=1 cargo test -p howdah-server metrics` -->\n\n\
              `/metrics` of the [status listener](monitoring.md) has these. A family without samples, such as\n\
-             those of a page cache that is off, is left out.\n",
+             those of a page cache that is off, is omitted.\n",
         );
         for (section, families) in SECTIONS {
             let _ = write!(

@@ -30,7 +30,7 @@ pub(super) fn text(s: &ServerStatus) -> String {
     let (memory, spilled) = (s.memory, s.spilled);
     let _ = writeln!(
         out,
-        "memory: {} of {} MiB; bodies and answers in files: {} of {} MiB",
+        "memory: {} of {} MiB; bodies and responses in files: {} of {} MiB",
         mega(memory.used),
         mega(memory.limit),
         mega(spilled.used),
@@ -161,7 +161,7 @@ fn shared_cache(out: &mut String, cache: &SharedCacheStatus) {
         if cache.open {
             ""
         } else {
-            "; not used until the pool before has finished"
+            "; not used until the previous pool has finished"
         }
     );
 }

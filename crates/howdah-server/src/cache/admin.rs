@@ -71,8 +71,7 @@ pub fn execute_command(
 ) -> Result<String, String> {
     let Some(cache) = cache else {
         return Err(
-            "CacheOff: no site has the page cache on; set `cache = \"on\"` or --cache on"
-                .to_owned(),
+            "CacheOff: no site uses the page cache; set `cache = \"on\"` or --cache on".to_owned(),
         );
     };
     match command {
@@ -130,7 +129,7 @@ fn selected_sites<'c>(
     if found.is_empty() {
         let what = name.or(host).unwrap_or_default();
         return Err(format!(
-            "NoSuchSite: no site `{what}` has the page cache on"
+            "NoSuchSite: there is no site `{what}` that uses the page cache"
         ));
     }
     Ok(found)
@@ -153,7 +152,7 @@ fn purge_selected(
     );
     asked.extend(urls.iter().map(|url| purge::parse_argument(url)));
     if asked.is_empty() {
-        return Err("NothingToPurge: name URLs, tags or --all".to_owned());
+        return Err("NothingToPurge: name the pages to purge: URLs, tags or --all".to_owned());
     }
     // All purges are parsed before the first is carried out.
     let mut commands = Vec::new();

@@ -126,7 +126,7 @@ impl CacheChecks {
             }
             CheckFinding::Noise(noise) => {
                 let text = format!(
-                    "{target}: {} words that look like nonces differ, {} bytes, the first at byte {}",
+                    "{target}: {} words that look like nonces differ ({} bytes in total), the first at byte {}",
                     noise.words, noise.bytes, noise.first
                 );
                 log.problem(LogLevel::Debug, way.name(), &text);
@@ -190,7 +190,7 @@ pub fn compare(page: &Object, status: u16, fields: &[OwnedHeader], body: &[u8]) 
         ));
     }
     if fresh("set-cookie").is_some() {
-        return CheckFinding::Different("the fresh answer sets a cookie".to_owned());
+        return CheckFinding::Different("the fresh response sets a cookie".to_owned());
     }
     for name in ["Content-Type", "Location"] {
         if fresh(name) != page.field(name.as_bytes()) {

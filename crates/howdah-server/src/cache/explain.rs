@@ -84,7 +84,7 @@ pub(super) fn explain_here(
     }
     text.push_str("\r\n");
     let request = subrequest::parse_head(text.as_bytes())
-        .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no valid request"))?;
+        .ok_or_else(|| format!("BadUrl: `{url}` with these headers is not a valid request"))?;
     let (site, _) = all_sites.find_for_url(https, host.as_bytes());
     let explanation = |preset, text: &str| CacheExplanation {
         site: site.config().name.clone(),
@@ -154,8 +154,8 @@ fn describe_stored(out: &mut String, page: &Object, state: PageState) {
     let at = now();
     let state = match state {
         PageState::Fresh => "fresh",
-        PageState::Grace => "served while a new one is rendered",
-        PageState::IfError => "served only if PHP fails",
+        PageState::Grace => "expired, served while a new page is rendered",
+        PageState::IfError => "expired, served only if PHP fails",
         PageState::Stale => "kept for validation",
     };
     let _ = writeln!(
@@ -205,10 +205,10 @@ fn describe_prospects(
     variant: &Variant,
 ) -> Option<Pass> {
     if cache.memory.may_be_on_disk(&variant.key, now()) {
-        out.push_str("it may be on disk; a request would check\n");
+        out.push_str("the page may be on disk; a request would check that\n");
     }
     if cache.coalescer.is_rendering(&variant.key) {
-        out.push_str("it is being rendered\n");
+        out.push_str("the page is being rendered\n");
     }
     let last = part.reasons.last_unstored(&variant.key);
     if let Some(last) = &last {
@@ -222,10 +222,10 @@ fn describe_prospects(
     let admission = &cache.admission;
     out.push_str(
         match admission.decide(&variant.key, part.epoch(), now(), None) {
-            AdmissionStep::Render => "it is rendered for the cache at its next visit\n",
-            AdmissionStep::Observe => "its next visitor's answer shows whether it can be stored\n",
-            AdmissionStep::Pass(Pass::PassedBefore) => "it is not tried again yet\n",
-            AdmissionStep::Pass(_) => "it is not tried until a visitor's answer could be stored\n",
+            AdmissionStep::Render => "the page is rendered for the cache when it is next requested\n",
+            AdmissionStep::Observe => "the response to the next visitor shows whether the page can be stored\n",
+            AdmissionStep::Pass(Pass::PassedBefore) => "the page is not rendered for the cache again yet\n",
+            AdmissionStep::Pass(_) => "the page is not rendered for the cache until a response to a visitor could be stored\n",
         },
     );
     last.map(|last| last.pass)

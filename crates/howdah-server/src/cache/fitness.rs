@@ -73,7 +73,7 @@ impl FitnessStatus {
         why.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
         let why: Vec<_> = why.iter().map(|(name, n)| format!("{name} {n}")).collect();
         Some(format!(
-            "none of {} answers could be stored ({}): the application makes a personal page for every visitor",
+            "none of {} responses could be stored ({}): the application creates a personal page for every visitor",
             self.unfit,
             why.join(", ")
         ))

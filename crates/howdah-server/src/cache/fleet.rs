@@ -45,7 +45,7 @@ impl FleetExplanation {
         let _ = match self.lease_left > 0.0 {
             true => writeln!(
                 out,
-                "fleet: {} serves stored pages, for {:.1} s without Valkey",
+                "fleet: {} serves stored pages, and continues for {:.1} s if Valkey fails",
                 self.member, self.lease_left
             ),
             false => writeln!(
@@ -58,7 +58,7 @@ impl FleetExplanation {
         if !self.silent.is_empty() {
             let _ = writeln!(
                 out,
-                "  silent members, for whom nobody serves stored pages: {}",
+                "  silent members, because of which no member serves stored pages: {}",
                 self.silent.join(", ")
             );
         }
@@ -75,7 +75,7 @@ impl FleetExplanation {
             return;
         }
         for (name, answer) in &self.answers {
-            let answer = answer.as_deref().unwrap_or("does not answer");
+            let answer = answer.as_deref().unwrap_or("does not respond");
             // Writing to a string cannot fail.
             let _ = writeln!(out, "{name}: {answer}");
         }
@@ -201,7 +201,7 @@ impl PageCache {
             return Err(format!("FleetMemberRuns: `{member}` is this server"));
         }
         fleet.forget(member);
-        Ok(format!("nobody waits for `{member}` any more"))
+        Ok(format!("no member waits for `{member}` any more"))
     }
 
     /// Asks the other members what would happen to a request there, and waits for them. `None` if there is no fleet.
@@ -236,7 +236,7 @@ impl PageCache {
     /// Answers another member's question in one line.
     pub fn explain_for_member(&self, sites: &Sites, question: &str) -> String {
         let Ok((url, fields)) = serde_json::from_str::<(String, Vec<String>)>(question) else {
-            return "its version of Howdah is another".to_owned();
+            return "this member runs another version of Howdah".to_owned();
         };
         let explanation = match explain_here(sites, self, &url, &fields) {
             Ok(explanation) => explanation,
@@ -246,13 +246,8 @@ impl PageCache {
             return format!("site {}: the page cache is off", explanation.site);
         }
         let mut facts = Vec::new();
-        if self
-            .process
-            .fleet
-            .as_ref()
-            .is_some_and(|fleet| !fleet.may_serve())
-        {
-            facts.push("it has no lease and renders every page");
+        if self.fleet.as_ref().is_some_and(|fleet| !fleet.may_serve()) {
+            facts.push("this member has no lease and renders every page");
         }
         let lines = explanation.lines.iter().map(|line| line.trim());
         // A page may have many tags.
@@ -276,7 +271,7 @@ impl PageCache {
             .map_err(|Fenced| {
                 let failure = Failure::FleetFenced;
                 format!(
-                    "{}: done here, and no other server has heard of it: {}",
+                    "{}: the purge was carried out on this server, but no other server was notified: {}",
                     failure.name(),
                     failure.message()
                 )

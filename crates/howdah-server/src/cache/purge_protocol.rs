@@ -69,7 +69,7 @@ fn check_access(
                 "the token differs from cache_purge_token",
             )),
             None => Err(PurgeRefused::Denied(
-                "a token was sent; the site has no cache_purge_token",
+                "the client sent a token, but the site has no cache_purge_token",
             )),
         };
     }
@@ -218,14 +218,14 @@ fn tag_purges(request: &RequestHead, soft: bool) -> Result<Vec<PurgeCommand>, Pu
     for (name, syntax, softly) in FIELDS {
         for value in request.header_all(name) {
             let tags = purge::tag_purges(syntax, value).ok_or(PurgeRefused::Unreadable(
-                "more tags, or longer ones, than a page can have",
+                "the request has more tags, or longer ones, than a page can have",
             ))?;
             add(tags, soft || softly);
         }
     }
     for value in request.header_all(b"x-magento-tags-pattern") {
         let tags = purge::parse_magento_pattern(value).ok_or(PurgeRefused::Unreadable(
-            "X-Magento-Tags-Pattern must be `.*` or `((^|,)TAG(,|$))`, several joined by `|`",
+            "X-Magento-Tags-Pattern must be `.*` or `((^|,)TAG(,|$))`; join several with `|`",
         ))?;
         add(tags, soft);
     }

@@ -60,7 +60,7 @@ impl SnapshotSender {
     pub(crate) async fn stream<S: SnapshotSource>(source: &Arc<S>, out: &mut Responder) {
         let snapshots = source.snapshots();
         if snapshots.events.receiver_count() >= MAX_DASHBOARDS {
-            let body = format!("TooManyDashboards: {MAX_DASHBOARDS} are open already\n");
+            let body = format!("TooManyDashboards: {MAX_DASHBOARDS} dashboards are already open\n");
             let mut head = ResponseHead::new(503);
             head.header(b"Content-Type", b"text/plain; charset=utf-8")
                 .header(b"Howdah-Error", b"TooManyDashboards")

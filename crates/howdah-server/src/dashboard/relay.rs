@@ -95,7 +95,7 @@ impl<O: Operator> DashboardRelay<O> {
                     AdminCommand::Purge { .. } => {
                         call_operator(&self.shown.operator, |o| o.purge(what)).await
                     }
-                    _ => Err("the dashboard only purges".to_owned()),
+                    _ => Err("the dashboard can only purge pages".to_owned()),
                 }
             }
         }
@@ -129,14 +129,18 @@ impl<O: Operator> RequestHandler for DashboardRelay<O> {
             return respond(
                 out,
                 404,
-                "the address that howdah dashboard printed\n".to_owned(),
+                "use the address that howdah dashboard printed\n".to_owned(),
             );
         };
         match (request.method(), rest) {
             (b"GET", b"events") => SnapshotSender::stream(&self.shown, out).await,
             (b"POST", b"reload" | b"purge") => {
                 if !is_from_the_page(request) {
-                    return respond(out, 403, "only for the page itself\n".to_owned());
+                    return respond(
+                        out,
+                        403,
+                        "only the dashboard's own page may send this request\n".to_owned(),
+                    );
                 }
                 match self.act(rest, body).await {
                     Ok(done) => respond(out, 200, done),
@@ -147,7 +151,11 @@ impl<O: Operator> RequestHandler for DashboardRelay<O> {
                 Some((head, text)) => out.respond(&head, text),
                 None => respond(out, 404, "there is nothing here\n".to_owned()),
             },
-            _ => respond(out, 405, "GET, or POST of a button\n".to_owned()),
+            _ => respond(
+                out,
+                405,
+                "only GET, and POST from a button, are supported\n".to_owned(),
+            ),
         }
     }
 }

@@ -39,7 +39,7 @@ async fn check_repeatedly(server: Weak<UpstreamServer>, path: Box<str>, log: Arc
         let outcome = tokio::time::timeout(CHECK_TIMEOUT, check_once(&asked, &path)).await;
         let news = asked.note_health_check(outcome.unwrap_or_else(|_| {
             Err(format!(
-                "no answer to GET {path} within {} s",
+                "no response to GET {path} within {} s",
                 CHECK_TIMEOUT.as_secs()
             ))
         }));
@@ -71,6 +71,6 @@ async fn check_once(server: &Arc<UpstreamServer>, path: &str) -> Result<(), Stri
     let answer = answer.map_err(|failed| text(&failed.error))?;
     match answer.status().as_u16() {
         200..400 => Ok(()),
-        status => Err(format!("GET {path} is answered {status}")),
+        status => Err(format!("GET {path} returned status {status}")),
     }
 }

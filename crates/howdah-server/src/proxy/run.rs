@@ -160,7 +160,10 @@ impl ProxyRun {
         } = answered;
         let (parts, body) = response.into_parts();
         if parts.status.is_informational() {
-            let message = format!("status {} was not asked for", parts.status.as_u16());
+            let message = format!(
+                "the backend sent status {} although the request did not ask for it",
+                parts.status.as_u16()
+            );
             return Err(ExecError::BackendInvalid { message });
         }
         let content_type = parts.headers.get(header::CONTENT_TYPE);

@@ -184,7 +184,7 @@ impl ServerHealth {
         self.reported_down.take().map(|_| ServerEvent {
             level: LogLevel::Notice,
             name: "BackendUp",
-            message: format!("{at}: the backend answers again"),
+            message: format!("{at}: the backend responds again"),
         })
     }
 }
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(server.note_response(), None);
         assert!(
             server
-                .note_health_check(Err("GET /up is answered 500".to_owned()))
+                .note_health_check(Err("GET /up returned status 500".to_owned()))
                 .is_some()
         );
         assert!(!server.is_up());
@@ -247,7 +247,7 @@ mod tests {
         let row = server.row();
         assert_eq!(
             (&*row.state, &*row.why),
-            ("Down", "GET /up is answered 500")
+            ("Down", "GET /up returned status 500")
         );
         assert_eq!((row.requests, row.failures), (3, 2));
         assert!(server.note_health_check(Ok(())).is_some());

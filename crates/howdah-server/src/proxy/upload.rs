@@ -110,7 +110,7 @@ impl Body for Upload {
         let cut_off = || {
             io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "the client's body was cut off",
+                "the client's request body was cut off",
             )
         };
         Poll::Ready(match arrived {

@@ -262,7 +262,7 @@ fn add_authorizer_variables(
         };
         if !may_be_granted(name) {
             let message = format!(
-                "the authorizer's variable {} was dropped: the server sets it, or its name is invalid",
+                "the authorizer's variable {} was dropped, because the server sets it itself or its name is invalid",
                 name.escape_ascii()
             );
             ctx.log_note(LogLevel::Warning, "AuthorizerVariable", &message);

@@ -159,10 +159,10 @@ impl Display for RequestExplanation {
             write_escaped_line(f, 2, &step.to_string())?;
         }
         for step in &self.not_asked {
-            write_escaped_line(f, 2, &format!("{step}: not asked here"))?;
+            write_escaped_line(f, 2, &format!("{step}: not evaluated here"))?;
         }
         if !self.not_asked.is_empty() {
-            write_escaped_line(f, 0, "if it is allowed:")?;
+            write_escaped_line(f, 0, "if the request is allowed:")?;
         }
         write_escaped_line(f, 0, &self.answer.to_string())?;
         if let Some(because) = &self.answer.because {
@@ -243,8 +243,8 @@ impl Display for ExplainedResponse {
             ResponseKind::Program => write!(f, "program {}", text(&self.script))?,
             ResponseKind::Proxy => write!(f, "proxied to {}", self.servers.join(" or "))?,
             ResponseKind::Redirect => write!(f, "redirect to {}", text(&self.location))?,
-            ResponseKind::Return => f.write_str("a text of the configuration")?,
-            ResponseKind::Options => f.write_str("the methods that are possible")?,
+            ResponseKind::Return => f.write_str("a text from the configuration")?,
+            ResponseKind::Options => f.write_str("the methods that are allowed")?,
             ResponseKind::Error => {
                 f.write_str(self.error.unwrap_or_default())?;
                 if let Some(page) = &self.file {
@@ -252,7 +252,9 @@ impl Display for ExplainedResponse {
                 }
             }
             ResponseKind::StatusPage => f.write_str("the status page")?,
-            ResponseKind::Challenge => f.write_str("a proof for a certificate authority")?,
+            ResponseKind::Challenge => {
+                f.write_str("the response to a certificate authority's challenge")?
+            }
             ResponseKind::Purge => f.write_str("a purge of the page cache")?,
         }
         for (name, value) in [

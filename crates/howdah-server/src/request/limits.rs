@@ -29,10 +29,10 @@ use howdah_site::site::ScriptTarget;
 use howdah_site::site::condition::cookies;
 
 /// The log message about a request that found no permit among those of clients that disconnect while their scripts run.
-const ABANDONING_CLIENT_MESSAGE: &str = "its client asks for scripts and leaves while they run, and others of its kind have three quarters of the processes";
+const ABANDONING_CLIENT_MESSAGE: &str = "the client requests scripts and disconnects while they run, and such clients already occupy three quarters of the processes";
 
 /// The log message about a request whose client has too many scripts bail out.
-const BAILOUT_MESSAGE: &str = "PHP has bailed out of more than ten scripts of its client a second (memory or time exhausted, a fatal error), and each costs a process";
+const BAILOUT_MESSAGE: &str = "PHP has bailed out of more than ten scripts per second of this client (memory or time exhausted, a fatal error), and each of them costs a process";
 
 /// The limits under which a request has been counted.
 #[derive(Default)]
@@ -295,7 +295,7 @@ fn limit_failure(
         let by_address = matches!(meter.limit.by, LimitBy::Address | LimitBy::Network(..));
         if by_address && ctx.client.came_through_untrusted_proxy(ctx.request) {
             text +=
-                "; a proxy that trusted_proxies does not name sends this, and counts as one client";
+                "; the request came through a proxy that trusted_proxies does not name, so all clients of the proxy count as one";
         }
         text.into()
     });

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use howdah_log::log::access::{AccessEntry, basic_user};
 
 /// The message about a connection that is closed because its client floods it or breaks the protocol.
-const CONNECTION_ENDED_MESSAGE: &str = "the connection was ended";
+const CONNECTION_ENDED_MESSAGE: &str = "the connection was closed";
 const BUG_REPORT_MESSAGE: &str = "a request failed; please report this";
 
 impl Front {
@@ -168,7 +168,7 @@ impl Front {
             ConnectionNotice::TooManyConnections { limit } => {
                 self.counters.count_failure("TooManyConnections");
                 let message = format!(
-                    "{limit} connections are open; each new one replaces the longest silent one"
+                    "{limit} connections are open; each new connection replaces the one that has been idle longest"
                 );
                 log.problem(LogLevel::Warning, "TooManyConnections", &message);
             }

@@ -264,8 +264,7 @@ fn note_repairs(ctx: RequestContext<'_>, pump: &Pump<'_>) {
         ctx.log_note(LogLevel::Warning, "LengthMismatch", message);
     }
     if pump.rejected() > 0 {
-        let message =
-            "header lines of the script were dropped: invalid names or control characters";
+        let message = "headers of the script were dropped, because they have invalid names or control characters";
         ctx.log_note(LogLevel::Warning, "HeaderRejected", message);
     }
 }

@@ -26,7 +26,7 @@ const MAX_CONNECTIONS: u32 = 128;
 const MAX_TURN: Duration = Duration::from_secs(5);
 
 /// The text of a 404.
-const NOT_FOUND_TEXT: &str = "there are / /livez /readyz /status /status?json /metrics";
+const NOT_FOUND_TEXT: &str = "the paths are / /livez /readyz /status /status?json /metrics";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// Handles the requests of the status listener.
@@ -160,7 +160,7 @@ impl StatusListener {
             return ProbeResponse::error(
                 405,
                 "MethodNotAllowed",
-                "GET or HEAD: nothing is changed here",
+                "only GET and HEAD are supported",
             );
         }
         match request.path() {
@@ -189,13 +189,14 @@ impl StatusListener {
 
     async fn live(&self) -> ProbeResponse {
         let Some((_, control)) = self.shown.serving.get() else {
-            return ProbeResponse::ok("alive, PHP is being started");
+            return ProbeResponse::ok("alive; PHP is being started");
         };
         match tokio::time::timeout(MAX_TURN, control.wait_for_turns()).await {
             Ok(()) => ProbeResponse::ok("alive"),
             Err(_) => {
                 let seconds = MAX_TURN.as_secs();
-                let why = format!("a front thread has not come to its event loop for {seconds} s");
+                let why =
+                    format!("a front thread has not returned to its event loop for {seconds} s");
                 ProbeResponse::error(503, "FrontHung", &why)
             }
         }
@@ -234,14 +235,14 @@ impl StatusListener {
         };
         let peer = peer.ip().to_canonical();
         if !self.allow.load().iter().any(|n| n.contains(peer)) {
-            return Err("[status] allow does not name your address");
+            return Err("your address is not in `allow` of [status]");
         }
         let local = conn.local.map(|local| local.ip().to_canonical());
         if local.is_some_and(|local| local.is_loopback())
             && !is_loopback_or_literal_host(request.host())
         {
             return Err(
-                "ask by address or as localhost: another name may be a web page's that leads here",
+                "use an address or localhost as the host: another name could belong to a web page that attacks this server (DNS rebinding)",
             );
         }
         Ok(())

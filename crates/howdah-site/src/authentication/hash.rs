@@ -54,11 +54,11 @@ impl fmt::Display for PasswordHashError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PasswordHashError::UnknownFormat => f.write_str(
-                "not a hashed password (bcrypt, apr1, SHA-1, crypt): make the line with `htpasswd -B`",
+                "not a hashed password (bcrypt, apr1, SHA-1 or crypt): create the line with `htpasswd -B`",
             ),
             PasswordHashError::TooExpensive => write!(
                 f,
-                "its check takes too long: at most cost {MAX_BCRYPT_COST} of bcrypt, {MAX_SHA_CRYPT_ROUNDS} rounds of SHA-crypt"
+                "checking this hash takes too long: the maximum is cost {MAX_BCRYPT_COST} for bcrypt and {MAX_SHA_CRYPT_ROUNDS} rounds for SHA-crypt"
             ),
         }
     }

@@ -96,8 +96,10 @@ impl fmt::Display for NotAuthenticated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotAuthenticated::NoCredentials => f.write_str("no credentials"),
-            NotAuthenticated::WrongPassword => f.write_str("no such user, or another password"),
-            NotAuthenticated::NotAdmitted => f.write_str("the user is not among those admitted"),
+            NotAuthenticated::WrongPassword => f.write_str("unknown user or wrong password"),
+            NotAuthenticated::NotAdmitted => {
+                f.write_str("the user is not one of those that auth_basic_require admits")
+            }
             NotAuthenticated::Unreadable(why) => why.fmt(f),
             NotAuthenticated::Busy => f.write_str("too many passwords are being checked"),
         }

@@ -66,10 +66,10 @@ impl fmt::Display for ServerAddressError {
                 "expected `http://127.0.0.1:3000`, `https://HOST`, `h2c://127.0.0.1:3000` or `unix:/path/to/socket`",
             ),
             ServerAddressError::Path => f.write_str(
-                "only host and port can stand here; to change the path, put a rule with `rewrite` before this one",
+                "only a host and a port are possible here; to change the path, add a rule with `rewrite` before this one",
             ),
             ServerAddressError::Url => {
-                f.write_str("the path behind host and port is not valid in a URL; percent-encode it")
+                f.write_str("the path after the host and port is not valid in a URL; percent-encode it")
             }
             ServerAddressError::Address(why) => why.fmt(f),
         }

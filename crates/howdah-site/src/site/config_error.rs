@@ -63,7 +63,7 @@ impl fmt::Display for ConfigError {
             }
             ConfigError::BadHost(host) => write!(
                 f,
-                "`{host}` is not a host: write `example.org`, `*.example.org` or an address, without port"
+                "`{host}` is not a host: write `example.org`, `*.example.org` or an address, without a port"
             ),
             ConfigError::BadStatus(status, may) => {
                 write!(f, "status `{status}` cannot be used here; it may be {may}")
@@ -71,22 +71,22 @@ impl fmt::Display for ConfigError {
             ConfigError::Template(error) => error.fmt(f),
             ConfigError::OpenRedirect { target, variable } => write!(
                 f,
-                "OpenRedirect: `{target}`: a client could choose the host by what it puts into {variable}, which need not begin with a slash; write `/` in front of it, or use $request_uri"
+                "OpenRedirect: `{target}`: a client could choose the host of the redirect, because {variable} does not always begin with a slash; write `/` in front of it, or use $request_uri"
             ),
             ConfigError::RedirectLoop(target) => write!(
                 f,
-                "RedirectLoop: `{target}` leads to the path that the rule is for, and browsers give up; add a condition, or name another path or host"
+                "RedirectLoop: `{target}` leads back to a path that the rule matches, so browsers give up; add a condition, or name another path or host"
             ),
             ConfigError::RelativeTarget(target) => {
                 write!(
                     f,
-                    "`{target}`: an internal target is a path and begins with `/`"
+                    "`{target}`: an internal target must be a path that begins with `/`"
                 )
             }
             ConfigError::BadHeaderName(name) => {
                 write!(
                     f,
-                    "`{name}` is no header name, or one that the server sets itself"
+                    "`{name}` is not a valid header name, or the server sets this header itself"
                 )
             }
             ConfigError::BadHeaderValue(value) => {
@@ -99,13 +99,13 @@ impl fmt::Display for ConfigError {
             ConfigError::BadExtension(text) => {
                 write!(
                     f,
-                    "`{text}` is no extension: write it with its dot, as `.php`"
+                    "`{text}` is not an extension: write it with its dot, such as `.php`"
                 )
             }
             ConfigError::BadIndex(text) => {
                 write!(
                     f,
-                    "`{text}` is no index file: write a file name without slash"
+                    "`{text}` is not an index file: write a file name without a slash"
                 )
             }
             ConfigError::BadFrontController(text) => write!(
@@ -121,7 +121,7 @@ impl fmt::Display for ConfigError {
             ConfigError::BadErrorPage(page, refusal) => {
                 write!(
                     f,
-                    "error page `{page}` is never sent ({refusal}): name a file that clients may have"
+                    "error page `{page}` is never sent to clients ({refusal}): name another file"
                 )
             }
             ConfigError::DuplicateHost(host, one, two) => {
@@ -131,7 +131,7 @@ impl fmt::Display for ConfigError {
                 )
             }
             ConfigError::PasswordFile(why) => {
-                write!(f, "nobody could log in: cannot read {why}")
+                write!(f, "no user could log in: cannot read {why}")
             }
             ConfigError::NetworkFile(why) => write!(f, "from_file: {why}"),
             ConfigError::NoSite => f.write_str("there is no site"),

@@ -109,7 +109,7 @@ impl<'c> ApplicationPlacement<'c> {
     pub(super) fn rewrite_missing_below(&mut self, prefix: &str, target: &str) {
         let (prefix, target) = (self.path(prefix), self.path(target));
         self.rules.push(format!(
-            "requests below {prefix} that name no file go to {}",
+            "requests for missing files below {prefix} go to {}",
             target.replace("$1", "…")
         ));
         self.rule(PathPattern::Prefix(prefix.into_bytes()), true, to(&target));
@@ -118,7 +118,7 @@ impl<'c> ApplicationPlacement<'c> {
     /// Adds a rule that sends every path below `prefix` to the application, whether or not a file exists.
     fn rewrite_all_below(&mut self, prefix: &str, target: &str) {
         let (prefix, target) = (self.path(prefix), self.path(target));
-        let line = format!("{prefix} goes to {target}, whether or not a file exists");
+        let line = format!("all requests below {prefix} go to {target}, even if a file exists");
         self.rules.push(line);
         self.rule(PathPattern::Prefix(prefix.into_bytes()), false, to(&target));
     }
@@ -139,8 +139,9 @@ impl<'c> ApplicationPlacement<'c> {
         self.rewrite_missing_below("/wiki/", "/index.php");
         let uploads = self.path("/images/");
         let nosniff = HeaderEdit::Set("X-Content-Type-Options".to_owned(), "nosniff".to_owned());
-        self.rules
-            .push(format!("{uploads} is sent with X-Content-Type-Options"));
+        self.rules.push(format!(
+            "files below {uploads} are sent with X-Content-Type-Options"
+        ));
         let uploads = PathPattern::Prefix(uploads.into_bytes());
         self.rule(uploads, false, RuleAction::Header(nosniff));
     }
@@ -176,7 +177,7 @@ impl<'c> ApplicationPlacement<'c> {
             let pattern = pattern.expect("built-in patterns are checked by a test");
             let target = self.path(target);
             let line = format!(
-                "requests below {}{prefix} that name no file go to {}",
+                "requests for missing files below {}{prefix} go to {}",
                 self.folder,
                 target.replace("$1", "…")
             );

@@ -61,8 +61,8 @@ impl Recognised {
         lines.extend(self.rules.iter().map(|rule| format!("  {rule}")));
         if !self.refused_patterns.is_empty() {
             lines.push(match self.refused_patterns.len() {
-                1 => "  1 pattern of paths is refused:".to_owned(),
-                many => format!("  {many} patterns of paths are refused:"),
+                1 => "  requests that match 1 pattern are refused:".to_owned(),
+                many => format!("  requests that match {many} patterns are refused:"),
             });
             lines.extend(wrapped(&self.refused_patterns));
         }
@@ -217,8 +217,8 @@ fn sentence(application: Application, directory: &Path, config: &SiteConfig) -> 
         text += &format!(", serving {}", config.root.display());
     }
     text += &match &config.front_controller {
-        Some(controller) => format!("; requests that name no file go to {}", controller.script),
-        None => "; missing files are 404".to_owned(),
+        Some(controller) => format!("; requests for missing files go to {}", controller.script),
+        None => "; requests for missing files get a 404".to_owned(),
     };
     text
 }

@@ -339,8 +339,8 @@ fn recognised_front_controllers_in_subfolders_are_configured() {
     for line in [
         "found Kirby in /kirby",
         "found a PHP application with one front controller in /kanboard",
-        "requests below /tiny/ that name no file go to /tiny/index.php?url=…",
-        "/kirby/content/ goes to /kirby/index.php, whether or not a file exists",
+        "requests for missing files below /tiny/ go to /tiny/index.php?url=…",
+        "all requests below /kirby/content/ go to /kirby/index.php, even if a file exists",
         "/cloud/data/**",
     ] {
         assert!(lines.contains(line), "{line}:\n{lines}");
@@ -354,11 +354,14 @@ fn recognised_report_uses_singular_and_plural() {
     let lines = found.report_lines();
     assert_eq!(
         lines[1..],
-        ["  1 pattern of paths is refused:", "    /storage/**.ph*"]
+        [
+            "  requests that match 1 pattern are refused:",
+            "    /storage/**.ph*"
+        ]
     );
     let dir = tree(&["doku.php", "inc/x.php", "lib/exe/x.php"]);
     let lines = recognised(dir.path()).unwrap().report_lines();
-    assert_eq!(lines[1], "  8 patterns of paths are refused:");
+    assert_eq!(lines[1], "  requests that match 8 patterns are refused:");
     assert!(
         lines.iter().all(|line| line.chars().count() <= 160),
         "{lines:?}"

@@ -278,7 +278,9 @@ impl Display for PathLookup {
         match self {
             PathLookup::File(plan) => write!(f, "the file /{}", lossy(&plan.relative)),
             PathLookup::Script(script) => script.fmt(f),
-            PathLookup::NeedsSlash => f.write_str("a directory, named without its slash"),
+            PathLookup::NeedsSlash => {
+                f.write_str("a directory whose URL lacks the slash at the end")
+            }
             PathLookup::Absent(refusal) => refusal.fmt(f),
         }
     }

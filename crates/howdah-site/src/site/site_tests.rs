@@ -223,15 +223,15 @@ fn all_mistakes_of_a_site_are_reported_at_once() {
     let errors = Site::new(config, 0).unwrap_err();
     let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
     for part in [
-        "`php` is no extension",
-        "`a/b` is no index file",
+        "`php` is not an extension",
+        "`a/b` is not an index file",
         "front controller `index.html`",
         "try_files after",
-        "no such capture",
+        "does not have this capture",
         "status `200`",
         "`x`: an internal target",
         "status `500`",
-        "`Content-Length` is no header name",
+        "`Content-Length` is not a valid header name",
         "cannot be the value",
         "status `301`",
         "cannot serve the directory /nonexistent/root: No such file",

@@ -98,7 +98,7 @@ pub(super) fn add_applications(
     let (found, cut) = inspect_folders(&config.root);
     if cut {
         left_out.push(format!(
-            "looked for applications in the first {MAX_INSPECTED_FOLDERS} folders of {} only",
+            "only the first {MAX_INSPECTED_FOLDERS} folders of {} were searched for applications",
             config.root.display()
         ));
     }

@@ -43,10 +43,10 @@ impl fmt::Display for TemplateError {
         match self {
             TemplateError::UnknownVariable(name) => write!(
                 f,
-                "`${name}` is no variable; there are $0..$9, ${{capture}}, $uri, $query, $request_uri, $host, and $$ for a dollar"
+                "`${name}` is not a variable; the variables are $0..$9, ${{capture}}, $uri, $query, $request_uri and $host, and $$ is a dollar sign"
             ),
             TemplateError::NoSuchCapture(name) => {
-                write!(f, "`${name}`: the pattern has no such capture")
+                write!(f, "`${name}`: the pattern does not have this capture")
             }
             TemplateError::ControlCharacter => {
                 f.write_str("control characters are not allowed here")

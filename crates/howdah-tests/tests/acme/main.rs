@@ -113,8 +113,8 @@ fn certificates_are_ordered_by_another_user_if_root_serves() {
         .arg(&state)
         .status();
     assert!(daemon.unwrap().success());
-    site.wait_for("belongs to another user than before");
-    wait_until("the owner to order", MAX_WAIT, || {
+    site.wait_for("does not belong to the same user as before");
+    wait_until("the owner to order", PATIENCE, || {
         orderers_user(&site) == Some(1)
     });
     site.wait_until_served(NAMES[0]);
@@ -317,7 +317,10 @@ fn authority_that_is_down_is_named_and_tried_again() {
     let renew = site.command(&["cert", "renew"]);
     assert!(!renew.status.success(), "{renew:?}");
     let why = String::from_utf8_lossy(&renew.stderr);
-    assert!(why.contains("the certificate stays in use"), "{why}");
+    assert!(
+        why.contains("the current certificate remains in use"),
+        "{why}"
+    );
     site.wait_until_served(NAMES[0]);
     authority.come_up();
     let renew = site.command(&["cert", "renew"]);
@@ -597,7 +600,7 @@ fn local_name_gets_a_certificate_of_the_local_authority() {
     };
     let mut site = AcmeSite::start(&authority, &options);
     site.wait_for(
-        "a certificate of a local authority for localhost, shop.localhost; to trust it: ",
+        "a certificate from the local authority for localhost, shop.localhost; to make this machine trust it: ",
     );
     site.wait_for("howdah: localhost: certificate of local");
     let config = site.scratch.join("howdah.toml");

@@ -281,7 +281,7 @@ foreach ((new PDO('sqlite:SCRATCH/db/site'))->query('SELECT ip, count(*) FROM cl
     let status = fixture.control(&["status"]).stdout;
     let status = String::from_utf8_lossy(&status).into_owned();
     assert!(
-        status.contains("answers could be stored (SessionOpened"),
+        status.contains("responses could be stored (SessionOpened"),
         "{status}"
     );
 }

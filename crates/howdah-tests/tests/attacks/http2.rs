@@ -385,7 +385,7 @@ fn flood_leaves_a_few_lines_in_the_logs_however_many_connections_it_has() {
     // Five lines in ten seconds; sixty connections take less than a minute.
     assert!((1..=30).contains(&lines.len()), "{lines:?}");
     assert!(
-        lines[0].contains("the connection was ended | client=127.0.0.2:"),
+        lines[0].contains("the connection was closed | client=127.0.0.2:"),
         "{lines:?}"
     );
     let access = std::fs::read_to_string(fixture.path("access.log")).unwrap_or_default();

@@ -58,8 +58,8 @@ fn explain_asks_all_members_and_names_those_that_do_not_respond() {
     let begun = Instant::now();
     let text = explain(&fleet, 0, &[]);
     assert!(begun.elapsed() < Duration::from_secs(5), "{text}");
-    assert_eq!(line(&text, "m2"), "does not answer", "{text}");
-    assert_ne!(line(&text, "m1"), "does not answer", "{text}");
+    assert_eq!(line(&text, "m2"), "does not respond", "{text}");
+    assert_ne!(line(&text, "m1"), "does not respond", "{text}");
     let json: Value = serde_json::from_str(&explain(&fleet, 1, &["--json"])).expect("JSON");
     let answers = &json["fleet"]["answers"];
     assert_eq!(json["fleet"]["member"], "m1", "{json}");

@@ -114,7 +114,7 @@ fn apache_is_asked_for_what_its_log_names() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(
-        said.contains("16 of 16 requests are answered alike"),
+        said.contains("16 of 16 requests get the same response from both servers"),
         "{said}"
     );
     assert!(

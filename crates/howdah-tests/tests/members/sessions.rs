@@ -8,7 +8,7 @@ use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::{Scratch, repository};
 use howdah_tests::valkey::Valkey;
 
-const ADVICE: &str = "advice: site `shop`: PHP keeps sessions in files of this server (";
+const ADVICE: &str = "advice: site `shop`: PHP stores sessions in files on this server (";
 
 const LOGIN: &str = r#"<?php
 session_start();

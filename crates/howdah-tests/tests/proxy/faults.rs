@@ -252,7 +252,7 @@ fn servers_that_leave_are_passed_over_and_come_back() {
     fixture.wait("the server to be used again", |_| name() == "two");
     // A server that reports itself as unhealthy gets no requests.
     while ask(fixture.address(), "GET /sick HTTP/1.1", "").status() != 200 {}
-    fixture.wait_for_log(&["BackendDown", "/up is answered 500"]);
+    fixture.wait_for_log(&["BackendDown", "/up returned status 500"]);
     let names: std::collections::BTreeSet<_> = (0..6).map(|_| name()).collect();
     assert_eq!(names.len(), 1, "{names:?}");
 }

@@ -51,14 +51,14 @@ pub enum ImportCommand {
         howdah import nginx /etc/nginx/nginx.conf -o howdah.toml\n  \
         howdah import nginx /etc/nginx/nginx.conf --php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml\n  \
         howdah import nginx /etc/nginx/sites-enabled/shop.conf -o shop.toml\n\n\
-        What is not carried over is in FILE.notes, by file and line.")]
+        Everything that is not carried over is listed in FILE.notes, by file and line.")]
     Nginx(ImportServerArguments),
     /// Translate Apache's hosts into sites.
     #[command(after_help = "Examples:\n  \
         howdah import apache /etc/apache2/apache2.conf -o howdah.toml\n  \
         howdah import apache /etc/apache2/apache2.conf --php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml\n  \
         howdah import apache /etc/apache2/sites-enabled/shop.conf -o shop.toml\n\n\
-        What is not carried over is in FILE.notes, by file and line.")]
+        Everything that is not carried over is listed in FILE.notes, by file and line.")]
     Apache(ImportServerArguments),
     /// Translate php-fpm's pools into pools.
     #[command(

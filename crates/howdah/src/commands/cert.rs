@@ -34,7 +34,7 @@ pub fn run(cert: CertArguments) -> ExitCode {
             };
             match list.json {
                 true => super::print_output(&serde_json::json!(all).to_string()),
-                false if all.is_empty() => super::print_output("there are no ordered certificates"),
+                false if all.is_empty() => super::print_output("no certificates have been ordered"),
                 false => super::print_output(&status_lines(&all, SystemTime::now()).join("\n")),
             }
         }
@@ -50,7 +50,7 @@ pub fn run(cert: CertArguments) -> ExitCode {
         }
         CertCommand::Remove(target) => {
             let Some(name) = target.name else {
-                eprintln!("howdah: name the host whose certificate is to be removed");
+                eprintln!("howdah: name the host whose certificate should be removed");
                 return exit::failed();
             };
             let command = howdah_acme::CertificateCommand::Remove { name };
@@ -67,7 +67,7 @@ pub fn run(cert: CertArguments) -> ExitCode {
                 true => super::print_output(&path.display().to_string()),
                 false => {
                     eprintln!(
-                        "howdah: there is no local authority yet ({}): `howdah serve --domain localhost` makes it",
+                        "howdah: there is no local authority yet ({}): `howdah serve --domain localhost` creates it",
                         path.display()
                     );
                     exit::failed()
@@ -120,14 +120,14 @@ pub fn status_lines(all: &[NameStatus], now: SystemTime) -> Vec<String> {
             line += &format!(", by {authority}");
         }
         if let Some(left) = one.not_after.and_then(away) {
-            line += &format!(", ends in {left}");
+            line += &format!(", expires in {left}");
         }
         if let Some(at) = one.renew_at {
             let when = away(at).map_or("now".to_owned(), |left| format!("in {left}"));
-            line += &format!(", is renewed {when}");
+            line += &format!(", will be renewed {when}");
         }
         if one.ordering {
-            line += ", an order is under way";
+            line += ", an order is in progress";
         }
         lines.push(line);
         if let Some(trouble) = &one.trouble {
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(
             status_lines(&[one], now),
             [
-                "a.org: valid, by letsencrypt, ends in 30 days, is renewed now",
+                "a.org: valid, by letsencrypt, expires in 30 days, will be renewed now",
                 "  ChallengeFailed: no; for 2 h, 3 attempts, the next in 15 min",
             ]
         );

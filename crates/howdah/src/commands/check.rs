@@ -49,8 +49,7 @@ pub fn run(check: &CheckArguments) -> ExitCode {
     }
     if without_a_file {
         eprintln!(
-            "howdah: there is no howdah.toml here: `howdah check --config FILE` checks one elsewhere, `howdah check DIR` \
-             (`howdah check .`) says what `howdah serve DIR` would choose without one"
+            "howdah: there is no howdah.toml in this directory: `howdah check --config FILE` checks a file elsewhere, and `howdah check DIR` (`howdah check .`) shows what `howdah serve DIR` would choose without a file"
         );
         return exit::configuration();
     }
@@ -99,7 +98,7 @@ fn advise_of_logins(settings: &ServeSettings) -> usize {
     sites
         .map(|(site, application)| {
             eprintln!(
-                "advice: site `{}`: nothing limits who guesses passwords of {application}; a [[site.rule]] with limit = \"login\" does (docs/limits.md)",
+                "advice: site `{}`: nothing limits how fast a client can guess passwords of {application}; add a [[site.rule]] with limit = \"login\" (docs/limits.md)",
                 site.name
             );
         })
@@ -211,7 +210,7 @@ fn pools_that_do_not_start(pools: &[PoolMode]) -> Vec<String> {
         match php::try_settings(config) {
             Ok(said) => {
                 for line in said {
-                    eprintln!("advice: pool.{}: PHP says: {line}", config.name);
+                    eprintln!("advice: pool.{}: PHP reports: {line}", config.name);
                 }
             }
             Err(why) => mistakes.push(format!("pool.{}: {why}", config.name)),

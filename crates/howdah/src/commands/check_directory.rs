@@ -34,8 +34,7 @@ pub fn describe(settings: &ServeSettings, php: Option<&PhpVersion>) -> String {
         .map(|listen| listen.address.to_string())
         .collect();
     row(&mut text, "listens on", &listen.join(", "));
-    text +=
-        "Every other option has its default (`howdah check --explain KEY`, docs/configuration.md).";
+    text += "All other options have their defaults (`howdah check --explain KEY`, docs/configuration.md).";
     text
 }
 
@@ -91,7 +90,7 @@ fn describe_site(text: &mut String, site: &SiteConfig) {
     row(
         text,
         "never sent",
-        "source, dotfiles, backups, databases, project files (docs/guides/files-and-routes.md)",
+        "sources, dotfiles, backups, databases and project files (docs/guides/files-and-routes.md)",
     );
     let longest = match site.max_body_size {
         0 => "any length".to_owned(),
@@ -100,8 +99,7 @@ fn describe_site(text: &mut String, site: &SiteConfig) {
     };
     row(text, "request bodies", &longest);
     if unlimited_login(site).is_some() {
-        let advice =
-            "not limited: a configuration with limit = \"login\" slows guessing (docs/limits.md)";
+        let advice = "not limited: a rule with limit = \"login\" slows down clients that guess passwords (docs/limits.md)";
         row(text, "log-in pages", advice);
     }
     if let Some(advice) = background_jobs_advice(site) {
@@ -116,11 +114,11 @@ fn background_jobs_advice(site: &SiteConfig) -> Option<&'static str> {
     let found = recognise(&site.root, SiteConfig::empty("", "")).ok()?;
     match found.application {
         Application::WordPress if runs_cron_in_requests(&site.root) => Some(
-            "none: WordPress' cron holds up visitors; [[job]] preset = \"wp-cron\" and DISABLE_WP_CRON (docs/jobs.md)",
+            "none: WordPress runs its cron within requests, which delays visitors; use [[job]] preset = \"wp-cron\" and DISABLE_WP_CRON (docs/jobs.md)",
         ),
-        Application::Laravel => {
-            Some("none: [[job]] preset = \"laravel-scheduler\" runs its schedule (docs/jobs.md)")
-        }
+        Application::Laravel => Some(
+            "none: use [[job]] preset = \"laravel-scheduler\" to run its schedule (docs/jobs.md)",
+        ),
         _ => None,
     }
 }
@@ -148,7 +146,7 @@ fn describe_pool(pool: &PoolMode, php: Option<&PhpVersion>) -> String {
 fn describe_settings(config: &PoolConfig) -> String {
     let ini = match &config.php_ini {
         Some(path) => path.display().to_string(),
-        None => "php.ini as PHP finds it".to_owned(),
+        None => "the php.ini that PHP finds".to_owned(),
     };
     let mut parts = vec![ini];
     if !config.opcache {

@@ -61,7 +61,7 @@ pub fn unwritable_logs(settings: &ServeSettings) -> Vec<String> {
 fn why_not_writable(path: &Path) -> Option<String> {
     let may_write = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
     match path.metadata() {
-        Ok(meta) if meta.is_dir() => Some("it is a directory".to_owned()),
+        Ok(meta) if meta.is_dir() => Some("the path is a directory".to_owned()),
         Ok(_) => may_write(path).err().map(|why| why.to_string()),
         Err(_) => {
             let directory = path
@@ -83,14 +83,14 @@ fn missing_files(site: &SiteConfig) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(script) = controller.filter(|script| !is_there(script)) {
         found.push(format!(
-            "front_controller: there is no {script} below {}: paths without a file get 404",
+            "front_controller: there is no {script} below {}: requests for missing files get a 404",
             site.root.display()
         ));
     }
     for (status, page) in &site.error_pages {
         if !is_there(page) {
             found.push(format!(
-                "error_pages: there is no {page} below {}: {status} gets the server's own page",
+                "error_pages: there is no {page} below {}: responses with status {status} get the server's own page",
                 site.root.display()
             ));
         }
@@ -108,7 +108,7 @@ fn unreadable_root(settings: &ServeSettings, site: &SiteConfig) -> Option<String
     let account = sys::find_user(name)?;
     (!may_enter(&account, &site.root)?).then(|| {
         format!(
-            "Unreadable: the user `{name}` may not enter {}: every file gets 403; see its mode and those of the directories above it (namei -l {})",
+            "Unreadable: the user `{name}` cannot enter {}, so every file gets a 403; check its mode and the modes of the directories above it (namei -l {})",
             site.root.display(),
             site.root.display()
         )

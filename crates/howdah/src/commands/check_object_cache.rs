@@ -29,13 +29,13 @@ fn advice(settings: &ServeSettings, site: &SiteConfig) -> Option<&'static str> {
     let is_ours = drop_in.as_deref().is_some_and(is_ours);
     match (settings.fleet.is_some(), drop_in, pool.shared_cache) {
         (true, _, Some(_)) => Some(
-            "shared_cache is of this server alone, so what another member of the fleet writes is not seen; use Redis for the object cache (docs/shared-cache.md)",
+            "shared_cache belongs to this server only, so it misses the writes of other members of the fleet; use Redis for the object cache (docs/shared-cache.md)",
         ),
         (false, None, _) => Some(
-            "WordPress has no object cache; with shared_cache = \"64M\" and Howdah's drop-in, pages of users who are logged in are faster (docs/shared-cache.md)",
+            "WordPress has no object cache; with shared_cache = \"64M\" and Howdah's drop-in, pages for logged-in users are faster (docs/shared-cache.md)",
         ),
         (_, Some(_), None) if is_ours => Some(
-            "Howdah's object cache does nothing, since the pool has no shared_cache (docs/shared-cache.md)",
+            "Howdah's object cache has no effect, because the pool has no shared_cache (docs/shared-cache.md)",
         ),
         _ => None,
     }

@@ -34,7 +34,7 @@ pub fn advise_of_sessions(settings: &ServeSettings) -> usize {
         .filter_map(|site| Some((site, local_sessions(settings, site)?)))
         .map(|(site, path)| {
             eprintln!(
-                "advice: site `{}`: PHP keeps sessions in files of this server ({path}), so its visitors are logged out where another member answers; set {HANDLER_SETTING} (docs/several-servers.md)",
+                "advice: site `{}`: PHP stores sessions in files on this server ({path}), so visitors are logged out when another member handles their request; set {HANDLER_SETTING} (docs/several-servers.md)",
                 site.name
             );
         })

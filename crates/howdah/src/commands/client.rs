@@ -79,9 +79,9 @@ fn exchange(
                 silent_master_message(stream, &path.to_string())
             }
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                format!("NoAnswer: the server at {path} ended without an answer")
+                format!("NoAnswer: the server at {path} exited without a response")
             }
-            _ => format!("NoAnswer: no answer from the server at {path}: {error}"),
+            _ => format!("NoAnswer: no response from the server at {path}: {error}"),
         }
     };
     let timeout = match wait {
@@ -129,7 +129,7 @@ fn silent_master_message(stream: &UnixStream, path: &str) -> String {
         watchdog::describe(pid, pid)
     });
     let master = master.unwrap_or_else(|_| "unknown".to_owned());
-    format!("NoAnswer: the server at {path} has not answered in time; its master: {master}")
+    format!("NoAnswer: the server at {path} has not responded in time; its master: {master}")
 }
 
 fn connect(target: &ServerTarget) -> Result<(PathBuf, UnixStream), NoResponse> {
@@ -148,7 +148,10 @@ fn connect(target: &ServerTarget) -> Result<(PathBuf, UnixStream), NoResponse> {
     match UnixStream::connect(&path) {
         Ok(stream) => Ok((path, stream)),
         Err(error) => {
-            let why = format!("NoServer: no server answers on {}: {error}", path.display());
+            let why = format!(
+                "NoServer: no server responds on {}: {error}",
+                path.display()
+            );
             Err(match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                     NoResponse::NoServer(why)
@@ -169,12 +172,12 @@ fn find(file: Option<&Path>) -> Result<PathBuf, NoResponse> {
     }
     match alive.len() {
         0 => Err(NoResponse::NoServer(format!(
-            "NoServer: no server runs (looked in {}); name its control socket with --control if it has its own",
+            "NoServer: no server is running (looked in {}); if its control socket is elsewhere, name it with --control",
             directory.display()
         ))),
         1 => Ok(alive.remove(0)),
         n => {
-            let title = format!("SeveralServers: {n} servers run; say which is meant:");
+            let title = format!("SeveralServers: {n} servers are running; choose one of them:");
             Err(list_servers(&title, &alive).into())
         }
     }
@@ -197,15 +200,17 @@ fn find_by_configuration(
     match (those.len(), others.is_empty()) {
         (1, _) => Ok(those.remove(0)),
         (0, true) => Err(NoResponse::NoServer(format!(
-            "NoServer: no server runs with {file} (looked in {}), nor any other",
+            "NoServer: no server is running with {file} or with another configuration (looked in {})",
             directory.display()
         ))),
         (0, false) => {
-            let title = format!("NoServer: no server runs with {file}; those that run:");
+            let title =
+                format!("NoServer: no server is running with {file}; the running servers are:");
             Err(NoResponse::NoServer(list_servers(&title, &others)))
         }
         (n, _) => {
-            let title = format!("SeveralServers: {n} servers run with {file}; say which is meant:");
+            let title =
+                format!("SeveralServers: {n} servers are running with {file}; choose one of them:");
             Err(list_servers(&title, &those).into())
         }
     }
@@ -229,7 +234,7 @@ fn list_servers(title: &str, servers: &[PathBuf]) -> String {
     let mut text = title.to_owned();
     for path in servers {
         let facts =
-            server_facts(path).map_or_else(|| "does not answer".to_owned(), |facts| facts.line());
+            server_facts(path).map_or_else(|| "does not respond".to_owned(), |facts| facts.line());
         text += &format!("\n  --control {}  {facts}", path.display());
     }
     text
@@ -272,7 +277,7 @@ mod tests {
         assert!(!why.contains("os error"), "{why}");
         let end = std::thread::spawn(move || drop(listener.incoming().nth(1)));
         let why = ask();
-        assert!(why.contains("ended without an answer"), "{why}");
+        assert!(why.contains("exited without a response"), "{why}");
         end.join().unwrap();
     }
 }

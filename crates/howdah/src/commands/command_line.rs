@@ -238,11 +238,10 @@ impl WriteReporter<'_> {
         let shown: Vec<&str> = all.iter().take(5).map(String::as_str).collect();
         let who = match self.member {
             Some(_) => "on a server of the fleet",
-            None => "when the server runs",
+            None => "when the server is running",
         };
         eprintln!(
-            "howdah php: {why}\nhowdah php: WritesNotTold: the script wrote to a database, or purged ({}{}), and no page cache was informed; \
-             {who}: howdah cache purge --all",
+            "howdah php: {why}\nhowdah php: WritesNotTold: the script wrote to a database, or purged ({}{}), but no page cache was notified; {who}, run: howdah cache purge --all",
             shown.join("; "),
             if all.len() > shown.len() { "; …" } else { "" }
         );
@@ -254,7 +253,7 @@ impl WriteReporter<'_> {
         let has_left = member.leave();
         if self.failure.is_some() || !has_left {
             eprintln!(
-                "howdah php: if servers of the fleet say FleetMemberSilent of it: howdah cache forget {}",
+                "howdah php: if servers of the fleet log FleetMemberSilent for this process, run: howdah cache forget {}",
                 member.unique_member_name()
             );
         }

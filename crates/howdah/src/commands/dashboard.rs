@@ -76,7 +76,7 @@ pub fn run(dashboard: &DashboardArguments) -> ExitCode {
     };
     if !matches!(&address, ListenAddress::Tcp(tcp) if tcp.ip().is_loopback()) {
         eprintln!(
-            "howdah: --listen: the dashboard can purge and reload, so it listens on loopback only; from another machine: ssh -L 8090:127.0.0.1:8090 HOST howdah dashboard --listen 8090"
+            "howdah: --listen: the dashboard can purge pages and reload the server, so it listens only on loopback; from another machine, use: ssh -L 8090:127.0.0.1:8090 HOST howdah dashboard --listen 8090"
         );
         return ExitCode::from(2);
     }
@@ -114,7 +114,7 @@ fn serve(address: &ListenAddress, server: ControlledServer) -> Result<(), String
         .map_err(|error| error.to_string())?;
     if let Some(address) = bound {
         super::print_output(&format!("http://{address}/{secret}/"));
-        eprintln!("howdah: open this address in a browser; Ctrl-C ends it");
+        eprintln!("howdah: open this address in a browser; Ctrl-C stops the dashboard");
     }
     let mut fds = [PollFd::new(&signals, PollFlags::IN)];
     rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, None)).map_err(|e| e.to_string())?;

@@ -87,7 +87,7 @@ pub fn run(arguments: &ExplainArguments) -> ExitCode {
     match serde_json::to_string_pretty(&explained) {
         Ok(text) => super::print_output(&text),
         Err(why) => {
-            eprintln!("howdah: cannot write the answer: {why}");
+            eprintln!("howdah: cannot write the output: {why}");
             exit::failed()
         }
     }
@@ -116,7 +116,7 @@ fn settings(arguments: &ExplainArguments) -> Result<ServeSettings, Vec<String>> 
 pub(super) fn explaining_front(settings: &ServeSettings) -> Result<Front, Vec<String>> {
     for site in &settings.sites {
         for why in Site::unreadable_files(site) {
-            eprintln!("advice: {why}; the answer is as if the server could not either");
+            eprintln!("advice: {why}; the result assumes that the server cannot do it either");
         }
     }
     let sites = settings.open_sites_with(Site::open)?;

@@ -46,8 +46,7 @@ pub fn run<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> ExitCod
     let error = command.args(arguments.into_iter().map(Into::into)).exec();
     match error.kind() {
         ErrorKind::NotFound => eprintln!(
-            "howdah: BenchMissing: there is no {PROGRAM} in {} or in PATH; install the package {PROGRAM}, or build \
-             it (make build) and put it beside howdah",
+            "howdah: BenchMissing: there is no {PROGRAM} in {} or in PATH; install the package {PROGRAM}, or build it (cargo build --release -p howdah-lab) and put it next to howdah",
             places[0].with_file_name("").display()
         ),
         _ => eprintln!("howdah: BenchDoesNotStart: {}: {error}", program.display()),

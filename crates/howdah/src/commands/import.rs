@@ -82,8 +82,7 @@ pub fn run(import: arguments::ImportArguments) -> ExitCode {
         true => exit::failed(),
         false => {
             eprintln!(
-                "howdah: {} does not work as it was written. What names a missing file, user or certificate is about \
-                 this machine; anything else is a fault of `howdah import`: please report it with the lines above",
+                "howdah: the configuration {} that was written does not work. Mistakes about a missing file, user or certificate are caused by this machine; any other mistake is a bug in `howdah import`: please report it with the lines above",
                 output.file.display()
             );
             exit::failed()
@@ -113,7 +112,7 @@ fn write(output: &ImportOutput, list: &Path, import: &ImportResult) -> Result<()
 fn summary(file: &Path, list: &Path, import: &ImportResult) -> String {
     let counts = import.counts;
     let mut text = format!(
-        "{}: {} and {}\n{} directives: {} carried over ({} with a difference), {} without a meaning here, {} not carried over\n",
+        "{}: {} and {}\n{} directives: {} carried over ({} with a difference), {} without a meaning in Howdah, {} not carried over\n",
         file.display(),
         check::counted(import.sites, "site"),
         check::counted(import.pools, "pool"),
@@ -125,7 +124,7 @@ fn summary(file: &Path, list: &Path, import: &ImportResult) -> String {
     );
     if counts.missing_protections > 0 {
         text += &format!(
-            "{} of these closed or limited something: see to them before you go live\n",
+            "{} of these denied or limited access: replace them before you go live\n",
             counts.missing_protections
         );
     }

@@ -16,7 +16,9 @@ use crate::exit;
 /// Runs `howdah import --verify`.
 pub fn run(arguments: &ImportVerifyArguments) -> ExitCode {
     let (Some(path), Some(old)) = (&arguments.verify, &arguments.old) else {
-        eprintln!("howdah: name the access log (--verify) and the server that serves now (--old)");
+        eprintln!(
+            "howdah: name the access log (--verify) and the server that is in use now (--old)"
+        );
         return exit::failed();
     };
     let servers =
@@ -70,7 +72,7 @@ fn read(path: &Path) -> Result<AccessLogRequests, String> {
     let found = log::read(BufReader::new(file)).map_err(cannot)?;
     match found.requests.is_empty() {
         true => Err(format!(
-            "{}: there is no GET or HEAD request in common or combined format",
+            "{}: the file contains no GET or HEAD request in common or combined format",
             path.display()
         )),
         false => Ok(found),
@@ -100,11 +102,11 @@ fn lines(
     }
     let left = log.requests.len() - asked;
     text += &format!(
-        "{} of {asked} requests are answered alike",
+        "{} of {asked} requests get the same response from both servers",
         asked - differences.len()
     );
     if left > 0 {
-        text += &format!("; {left} rarer ones were not asked (--most)");
+        text += &format!("; {left} less frequent requests were not sent (--most)");
     }
     for (number, what) in [
         (log.other_methods, "with another method"),

@@ -46,7 +46,7 @@ pub fn reload(target: &ServerTarget) -> ExitCode {
             &ControlRequest::Reload,
             ResponseWait::WhileMasterLives,
         ),
-        "reloaded; the configuration before stays in use",
+        "reloaded; the previous configuration remains in use",
     )
 }
 
@@ -58,7 +58,7 @@ pub fn upgrade(target: &ServerTarget) -> ExitCode {
             &ControlRequest::Upgrade,
             ResponseWait::WhileMasterLives,
         ),
-        "upgraded; the program before serves on",
+        "upgraded; the previous program continues to serve",
     )
 }
 

@@ -43,7 +43,7 @@ fn print_output(text: &str) -> ExitCode {
     let written = write!(out, "{text}{end}").and_then(|()| out.flush());
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("howdah: cannot write the answer: {error}");
+            eprintln!("howdah: cannot write the output: {error}");
             exit::failed()
         }
         _ => exit::done(),

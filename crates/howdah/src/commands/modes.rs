@@ -100,9 +100,12 @@ fn php_fpm(run: &Path) -> Availability {
         .collect();
     let here = match (answering.is_empty(), sockets.first()) {
         (false, _) => answering.join(", "),
-        (true, Some(path)) => format!("{} is there, and nobody answers", path.display()),
+        (true, Some(path)) => format!(
+            "{} exists, but no process accepts connections",
+            path.display()
+        ),
         (true, None) => format!(
-            "no socket of php-fpm below {}; one elsewhere may be named",
+            "there is no php-fpm socket below {}; you can name a socket elsewhere",
             run.display()
         ),
     };
@@ -129,17 +132,17 @@ fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<Mod
     vec![
         ModeRow {
             what: "PHP in processes that Howdah forks, one request at a time in each",
-            needs: "howdah-php beside howdah",
-            costs: "least of all modes but worker: requests are passed in shared memory",
+            needs: "howdah-php next to howdah",
+            costs: "the least of all modes except worker: requests are passed in shared memory",
             isolates: "a crash or a hang costs one request; each pool has its own user, php.ini and opcache",
             command: "howdah serve DIR",
             ..row("embed", embed, EMBED)
         },
         ModeRow {
-            what: "as embed, but the application stays in memory between requests",
+            what: "like embed, but the application stays in memory between requests",
             needs: "howdah-php, and a worker script (Symfony, Laravel Octane, FrankenPHP's interface)",
             costs: "no boot per request; memory for each application",
-            isolates: "as embed between processes; visitors share what the application keeps in memory",
+            isolates: "like embed between processes; visitors share what the application keeps in memory",
             command: "howdah serve --worker SCRIPT DIR",
             ..row("worker", embed, EMBED)
         },
@@ -160,7 +163,7 @@ fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<Mod
             ..row("fastcgi", fpm, "apt install php-fpm")
         },
         ModeRow {
-            what: "FastCGI programs that Howdah starts and supervises, as mod_fcgid does",
+            what: "FastCGI programs that Howdah starts and supervises, like mod_fcgid",
             needs: "php-cgi, or another program that speaks FastCGI",
             costs: "as fastcgi",
             isolates: "one process per request; one opcache (shared), or one per program (independent)",
@@ -237,7 +240,11 @@ mod tests {
         );
         // Closing it is not enough, because a program that another test starts has all our descriptors until its exec.
         rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
-        assert!(php_fpm(&directory).here.ends_with("nobody answers"));
+        assert!(
+            php_fpm(&directory)
+                .here
+                .ends_with("no process accepts connections")
+        );
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -22,7 +22,7 @@ pub fn refuse_existing(paths: &[&Path], overwrite: bool) -> Result<(), String> {
             }
             Ok(_) if !overwrite => {
                 return Err(format!(
-                    "{} is there already: name another file (-o FILE), or overwrite it (--force)",
+                    "{} already exists: name another file (-o FILE), or overwrite it (--force)",
                     path.display()
                 ));
             }
@@ -53,7 +53,7 @@ fn write_error(path: &Path, error: &io::Error) -> String {
     let path = path.display();
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            format!("cannot write {path}: {error}; -o FILE names another place")
+            format!("cannot write {path}: {error}; use -o FILE to name another file")
         }
         _ => format!("cannot write {path}: {error}"),
     }
@@ -163,7 +163,7 @@ mod tests {
         // A dangling link counts as existing, too.
         std::os::unix::fs::symlink("nowhere", &file).unwrap();
         let why = refused(false).unwrap();
-        assert!(why.contains("howdah.toml is there already"), "{why}");
+        assert!(why.contains("howdah.toml already exists"), "{why}");
         assert_eq!(refused(true), None);
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();

@@ -99,8 +99,9 @@ fn text(answer: &ControlResponse, server: &Value) -> String {
         // Before it serves, the front sends no other status.
         Ok(_) if server["state"] == "starting" => out.push_str("the front is starting"),
         Ok(status) => out.push_str(&StatusForm::Text.write(&status)),
-        Err(_) => out
-            .push_str("the server has another version; `howdah status --json` shows what it says"),
+        Err(_) => out.push_str(
+            "the server runs another version of Howdah; `howdah status --json` shows its status",
+        ),
     }
     out
 }

@@ -56,7 +56,7 @@ pub fn complete_arguments(
     if arguments.user.is_none() && !has("user") && sys::is_root() {
         let user = identity::web_user();
         arguments.user = user.map(str::to_owned);
-        chosen.extend(user.map(|name| format!("serves and runs PHP as the user {name}")));
+        chosen.extend(user.map(|name| format!("serves HTTP and runs PHP as the user {name}")));
     }
     chosen
 }
@@ -114,7 +114,7 @@ pub fn check_command_line(
     {
         let name = name.escape_debug();
         let message = format!(
-            "--domain {name}: no address is for HTTPS; end one with `tls`, as in --listen \"0.0.0.0:443 tls\", or leave --listen out"
+            "--domain {name}: no address is for HTTPS; add `tls` to one, as in --listen \"0.0.0.0:443 tls\", or omit --listen"
         );
         top.file().mistake(None, message);
     }
@@ -173,7 +173,10 @@ pub fn settings(
             .iter()
             .any(|scheme| url.starts_with(scheme))
     {
-        file.mistake(section.place_of("ask"), "ask: write a URL, `http://…`");
+        file.mistake(
+            section.place_of("ask"),
+            "ask: expected a URL, such as `http://…`",
+        );
     }
     if !listen.iter().any(|listen| listen.tls) {
         return None;
@@ -184,7 +187,7 @@ pub fn settings(
             file.mistake(top.place_of("site"), format!("hosts: {why}"));
         } else if name.starts_with("*.") && !names::needs_local_authority(&name) && hook.is_none() {
             let message = format!(
-                "{name}: authorities issue certificates for wildcards only by DNS: set `dns_hook` in [acme], or name a certificate in [[site.certificate]]"
+                "{name}: authorities issue wildcard certificates only with DNS challenges: set `dns_hook` in [acme], or name a certificate in [[site.certificate]]"
             );
             file.advise(top.place_of("site"), message);
         } else if !names.contains(&name) {
@@ -230,7 +233,7 @@ fn authorities(section: &ConfigSection<'_, '_, '_>) -> Vec<AcmeAuthority> {
                         KNOWN_AUTHORITIES.iter().map(|(name, _)| *name).collect();
                     let words = words.join(", ");
                     let message = format!(
-                        "authorities: `{}` is unknown; known: {words}, or the URL of a directory, `https://…`",
+                        "authorities: `{}` is unknown; expected {words}, or the URL of a directory, `https://…`",
                         text.value.escape_debug()
                     );
                     file.mistake(text.place, message);
@@ -243,7 +246,7 @@ fn authorities(section: &ConfigSection<'_, '_, '_>) -> Vec<AcmeAuthority> {
         let eab = eab.and_then(|pair| match pair.value.1.split_once(':') {
             Some((id, key)) => Some((id.to_owned(), key.to_owned())),
             None => {
-                let message = "eab: write KEY_ID:HMAC_KEY, as the authority shows them";
+                let message = "eab: expected KEY_ID:HMAC_KEY, as the authority shows them";
                 file.mistake(pair.place.clone(), message);
                 None
             }
@@ -275,7 +278,7 @@ fn describe_choices(settings: &howdah_acme::AcmeSettings, chosen: &mut Vec<Strin
         .partition(|name| names::needs_local_authority(name));
     if let Some(first) = settings.authorities.first().filter(|_| !public.is_empty()) {
         chosen.push(format!(
-            "certificates of {} for {}, whose terms of service you accept; kept in {}",
+            "certificates from {} for {}, whose terms of service you accept; they are stored in {}",
             first.name,
             public.join(", "),
             settings.directory.display()
@@ -284,7 +287,7 @@ fn describe_choices(settings: &howdah_acme::AcmeSettings, chosen: &mut Vec<Strin
     if !local.is_empty() {
         let root = howdah_acme::local::root_path(&settings.directory);
         chosen.push(format!(
-            "a certificate of a local authority for {}; to trust it: sudo cp {} /usr/local/share/ca-certificates/howdah.crt && sudo update-ca-certificates (browsers: import it as an authority)",
+            "a certificate from the local authority for {}; to make this machine trust it: sudo cp {} /usr/local/share/ca-certificates/howdah.crt && sudo update-ca-certificates (in browsers, import the file as an authority)",
             local.join(", "),
             root.display()
         ));
@@ -312,7 +315,7 @@ pub fn check_owner(
     let others = users.filter_map(sys::find_user).map(|account| account.uid);
     if others.filter(|uid| *uid != 0).any(|uid| uid == meta.uid()) {
         let message = format!(
-            "acme: the directory of keys {} belongs to a user that PHP runs as: chown it to root, or to howdah's own",
+            "acme: the directory of keys {} belongs to a user that PHP runs as: change its owner to root, or to howdah's own user",
             settings.directory.display()
         );
         top.file().mistake(top.place_of("acme"), message);

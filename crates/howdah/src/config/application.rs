@@ -38,11 +38,11 @@ pub fn close_and_advise(
 fn closed_paths_message(site: &SiteConfig, found: &Recognised) -> String {
     let (name, application) = (&site.name, found.application);
     let places = match found.refused_patterns.len() {
-        1 => "1 pattern of paths that it closes is".to_owned(),
-        many => format!("{many} patterns of paths that it closes are"),
+        1 => "requests that match 1 pattern are".to_owned(),
+        many => format!("requests that match {many} patterns are"),
     };
     format!(
-        "site `{name}`: {application} {} in {}; {places} refused, too (`howdah check {}` names them, recognise = \"off\" opens them)",
+        "site `{name}`: {application} {} in {}; {places} also refused (`howdah check {}` lists the patterns, and recognise = \"off\" allows such requests)",
         application.location_verb(),
         site.root.display(),
         site.root.display(),
@@ -63,14 +63,14 @@ fn advise(
     );
     let message = if !same {
         format!(
-            "site `{name}`: {application} {lies} here, and should be served from {}: with this root clients can request its code",
+            "site `{name}`: {application} {lies} here and should be served from {}: with this root, clients can request its code",
             found.config.root.display()
         )
     } else if let Some(controller) = &found.config.front_controller
         && leads_nowhere
     {
         format!(
-            "site `{name}`: {application} {lies} here, and the site has no front_controller = \"{}\": requests that name no file, such as permalinks, get 404; recognise = \"on\" sets what it needs",
+            "site `{name}`: {application} {lies} here, but the site does not have front_controller = \"{}\": requests for missing files, such as permalinks, get a 404; recognise = \"on\" sets what the application needs",
             controller.script
         )
     } else {

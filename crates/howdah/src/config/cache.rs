@@ -45,7 +45,7 @@ pub fn disk(top: &ConfigSection<'_, '_, '_>, sites: &[SiteConfig]) -> Option<Cac
             Ok(real) => real.join(path.file_name().unwrap_or_default()),
             Err(error) => {
                 let message = format!(
-                    "path: cannot make {}: {}: {error}",
+                    "path: cannot create {}: {}: {error}",
                     path.display(),
                     parent.display()
                 );
@@ -58,7 +58,7 @@ pub fn disk(top: &ConfigSection<'_, '_, '_>, sites: &[SiteConfig]) -> Option<Cac
         let root = site.root.canonicalize();
         if root.is_ok_and(|root| real.starts_with(&root) || root.starts_with(&real)) {
             let message = format!(
-                "path: {} and the root of site `{}` lie in each other: pages of the cache would be served as files, and files be taken for pages",
+                "path: {} and the root of site `{}` overlap: pages of the cache would be served as files, and files would be read as cached pages",
                 path.display(),
                 site.name
             );
@@ -150,9 +150,7 @@ pub fn advise_of_mode(
         return;
     };
     let message = format!(
-        "cache: pool `{}` is of mode `{}`, where only the header of an answer is seen: a session without a cookie, \
-         DONOTCACHEPAGE, a fatal error after output and database writes are not, and `howdah_cache_purge()` \
-         does not exist; mode `embed` sees them",
+        "cache: pool `{}` is of mode `{}`, in which the cache sees only the header of a response: it misses sessions without a cookie, DONOTCACHEPAGE, fatal errors after output and database writes, and `howdah_cache_purge()` does not exist; mode `embed` has no such limits",
         site.pool,
         mode.word()
     );
@@ -178,7 +176,7 @@ fn purge_access(section: &ConfigSection<'_, '_, '_>) -> PurgeAccess {
         if !path.starts_with('/') || !path.ends_with('/') || path == "/" {
             let place = section.place_of("cache_purge_path");
             let message = format!(
-                "cache_purge_path: `{path}` is no path below which one can purge, as `/purge/`"
+                "cache_purge_path: `{path}` is not a path below which pages can be purged, such as `/purge/`"
             );
             section.file().mistake(place, message);
         }
@@ -207,7 +205,7 @@ fn check_ignored_writes(section: &ConfigSection<'_, '_, '_>, patterns: &[String]
     for pattern in patterns {
         if pattern.trim_matches('*').is_empty() {
             let message = format!(
-                "cache_ignore_writes: `{pattern}` means every table; use `cache_flush_on_write = \"off\"` for that"
+                "cache_ignore_writes: `{pattern}` matches every table; use `cache_flush_on_write = \"off\"` instead"
             );
             let place = section.place_of("cache_ignore_writes");
             section.file().mistake(place, message);
@@ -224,7 +222,7 @@ fn never_cached_paths(section: &ConfigSection<'_, '_, '_>) -> Vec<Vec<u8>> {
             Ok(path) => never.push(path.as_bytes().to_vec()),
             Err(_) => {
                 let message = format!(
-                    "cache_never: `{}` is no URL path; it begins with `/`",
+                    "cache_never: `{}` is not a URL path; a path begins with `/`",
                     path.value.escape_debug()
                 );
                 section.file().mistake(path.place, message);
@@ -295,7 +293,7 @@ fn advise(top: &ConfigSection<'_, '_, '_>, place: SourcePlace, site: &SiteConfig
     let others = other_applications_below(site, preset);
     if !others.is_empty() {
         let message = format!(
-            "cache: what is known of {} is used for the whole site, not what is known of {}; give each a [[site]] with a host of its own, or name its paths in cache_never",
+            "cache: the rules for {} are used for the whole site, and the rules for {} are not; create a [[site]] with its own host for each application, or name its paths in cache_never",
             preset.name,
             others.join(", ")
         );

@@ -39,7 +39,7 @@ fn exception(section: &ConfigSection<'_, '_, '_>) -> Option<RuleException> {
     let pattern = given_pattern(section)?;
     let conditions = conditions_without_not(section);
     if section.given_options().next().is_none() {
-        let message = "not: is empty, and would exempt every request: say what the rule is not for";
+        let message = "not: the table is empty and would exempt every request: name the requests that the rule is not for";
         section.file().mistake(section.place.clone(), message);
     }
     Some(RuleException {
@@ -86,12 +86,12 @@ fn value_tests(section: &ConfigSection<'_, '_, '_>, key: &str) -> Vec<(String, V
 /// Returns why the name cannot exist.
 fn name_mistake(key: &str, name: &str) -> Option<String> {
     match key {
-        "header" if !is_token(name.as_bytes()) => Some("is no header name".to_owned()),
+        "header" if !is_token(name.as_bytes()) => Some("is not a valid header name".to_owned()),
         "header" if name.eq_ignore_ascii_case("cookie") => {
-            Some("use `cookie`, which compares one by one".to_owned())
+            Some("use `cookie`, which compares each cookie".to_owned())
         }
-        "env" => better_condition(name).map(|key| format!("use `{key}` for that")),
-        _ if name.is_empty() => Some("has no name".to_owned()),
+        "env" => better_condition(name).map(|key| format!("use `{key}` instead")),
+        _ if name.is_empty() => Some("the name is empty".to_owned()),
         _ => None,
     }
 }

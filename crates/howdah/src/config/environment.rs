@@ -186,7 +186,7 @@ fn target(variable_name: &str, document: &DeTable<'_>) -> Result<VariableTarget,
         return match documented_variable(spec) {
             Some(_) => Ok(VariableTarget { spec, pool }),
             None => Err(format!(
-                "a variable cannot say it; set `{}` in the file",
+                "this option cannot be set by a variable; set `{}` in the file",
                 spec.key
             )),
         };
@@ -197,7 +197,7 @@ fn target(variable_name: &str, document: &DeTable<'_>) -> Result<VariableTarget,
     let near = suggest::nearest(variable_name, &known)
         .or_else(|| known.iter().copied().find(|other| other.ends_with(end)));
     let near = near.map_or_else(
-        || "; `howdah check --explain KEY` names an option's variable".to_owned(),
+        || "; `howdah check --explain KEY` shows the variable of an option".to_owned(),
         |near| format!("; did you mean {near}?"),
     );
     Err(format!("no option has this variable{near}"))
@@ -275,7 +275,7 @@ fn table_of_option<'d, 't>(
             Some(DeValue::Array(sites)) => match &mut **sites {
                 [site] => Ok(as_table(site)),
                 several => Err(format!(
-                    "there are {} sites, and a variable cannot say which; set `{key}` in the file",
+                    "there are {} sites, and a variable cannot select one of them; set `{key}` in the file",
                     several.len()
                 )),
             },

@@ -91,12 +91,12 @@ fn variable_without_an_option_is_a_mistake_with_a_suggestion() {
         (
             FILE,
             "HOWDAH_SITE_RULE",
-            "a variable cannot say it; set `rule` in the file",
+            "this option cannot be set by a variable; set `rule` in the file",
         ),
         (
             two,
             "HOWDAH_SITE_ROOT",
-            "there are 2 sites, and a variable cannot say which; set `root` in the file",
+            "there are 2 sites, and a variable cannot select one of them; set `root` in the file",
         ),
         (
             "",

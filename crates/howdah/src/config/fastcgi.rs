@@ -25,9 +25,7 @@ pub fn pool(
         if !here.starts_with('/') || !there.starts_with('/') {
             section.file().mistake(
                 section.place_of("script_root"),
-                format!(
-                    "script_root: `{here}` = `{there}`: both directories have to begin with `/`"
-                ),
+                format!("script_root: `{here}` = `{there}`: both directories must begin with `/`"),
             );
         }
     }
@@ -60,7 +58,7 @@ fn backends(
             Ok(list) => {
                 for backend in list {
                     if !seen.insert(backend.address.clone()) {
-                        let message = format!("{option}: {} is there twice", backend.address);
+                        let message = format!("{option}: {} is listed twice", backend.address);
                         section.file().mistake(place.clone(), message);
                     }
                     backends.push(backend);
@@ -78,7 +76,7 @@ fn backends(
     if written.is_empty() {
         section.file().mistake(
             section.place_of("mode"),
-            "mode `fastcgi` needs to know where: `fastcgi = [\"unix:/run/php/php-fpm.sock\"]`, or `--fastcgi ADDRESS`".to_owned(),
+            "mode `fastcgi` needs the address of a backend: `fastcgi = [\"unix:/run/php/php-fpm.sock\"]`, or `--fastcgi ADDRESS`".to_owned(),
         );
     }
     backends

@@ -20,7 +20,7 @@ pub fn fleet(top: &ConfigSection<'_, '_, '_>) -> Option<FleetConfig> {
     };
     let Some(url) = section.text("valkey") else {
         if let Some(given) = section.given_options().next() {
-            let message = "[fleet] has no `valkey`, by which its members agree";
+            let message = "[fleet] has no `valkey`, which its members need to coordinate";
             section.file().mistake(section.place_of(given.key), message);
         }
         return None;
@@ -38,13 +38,13 @@ pub fn fleet(top: &ConfigSection<'_, '_, '_>) -> Option<FleetConfig> {
     };
     let replicas = section.number("replicas").unwrap_or_default();
     if valkey.can_fail_over() && replicas == 0 {
-        let message = "with Sentinels or a cluster set `replicas` to the number of replicas that the primary has: cut off from them it must give no lease";
+        let message = "with Sentinels or a cluster, set `replicas` to the number of replicas of the primary, so that a primary without them grants no lease";
         section.file().mistake(section.place(), message);
     }
     let lease = section.time("lease").unwrap_or_default();
     let forget_after = section.time("forget_after");
     if forget_after.is_some_and(|after| after < 2 * lease) {
-        let message = "forget_after: expected two leases at least: others see a lease later that a member is silent";
+        let message = "forget_after: expected at least two leases, because other members notice one lease later that a member is silent";
         section
             .file()
             .mistake(section.place_of("forget_after"), message);
@@ -79,12 +79,11 @@ fn render_key(section: &ConfigSection<'_, '_, '_>) -> Option<RenderKey> {
     let path = match (release, file) {
         (None, None) => return None,
         (Some(_), None) => {
-            let message = "release: needs `key_file`, which signs shared pages: openssl rand -hex 32 >FILE, the same on all members";
+            let message = "release: needs `key_file`, the key that signs shared pages: create it with openssl rand -hex 32 >FILE, and use the same file on all members";
             return mistake("release", message.to_owned());
         }
         (None, Some(_)) => {
-            let message =
-                "key_file: is of no use without `release`, which names the code that the sites run";
+            let message = "key_file: has no effect without `release`, which names the code that the sites run";
             return mistake("key_file", message.to_owned());
         }
         (Some(_), Some(file)) => section.file().path(&file),
@@ -93,7 +92,7 @@ fn render_key(section: &ConfigSection<'_, '_, '_>) -> Option<RenderKey> {
         Ok(content) => content,
         Err(error) => {
             let message = format!(
-                "key_file: {}: {error}; the server's user must be able to read it",
+                "key_file: {}: {error}; the server's user must be able to read the file",
                 path.display()
             );
             return mistake("key_file", message);
@@ -101,7 +100,7 @@ fn render_key(section: &ConfigSection<'_, '_, '_>) -> Option<RenderKey> {
     };
     RenderKey::new(&content).or_else(|| {
         let message = format!(
-            "key_file: {} has less than {MIN_KEY_BYTES} bytes: openssl rand -hex 32 makes a key",
+            "key_file: {} has fewer than {MIN_KEY_BYTES} bytes: create a key with openssl rand -hex 32",
             path.display()
         );
         mistake("key_file", message)

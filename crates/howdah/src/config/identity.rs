@@ -37,14 +37,14 @@ pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> 
     if identity.user.is_none() && sys::is_root() && full {
         top.file().advise(
             None,
-            "running as root: name a user (`user = \"www-data\"` or --user www-data) so that neither HTTP nor PHP is served with root's rights",
+            "running as root: name a user (`user = \"www-data\"` or --user www-data) so that neither HTTP nor PHP runs with root's rights",
         );
     }
     if identity.user.is_none() && full && has_rights_to_protect() {
         top.file().mistake(
             None,
             format!(
-                "MasterIdentity: this server was started with the right to change users, and PHP would run as its own user (`{}`), so that scripts could read its keys and command it; name another user (`user = \"www-data\"` or --user www-data)",
+                "MasterIdentity: this server has the right to change users, and PHP would run as the server's own user (`{}`), so scripts could read its keys and control it; name another user (`user = \"www-data\"` or --user www-data)",
                 own_name()
             ),
         );
@@ -55,7 +55,7 @@ pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> 
             if let Some(who) = name.metadata().ok().and_then(|meta| other_writers(&meta)) {
                 let file = &file.name;
                 let message = format!(
-                    "{who} can change {file}, and so become root at the next reload: chown root, chmod go-w"
+                    "{who} can change {file} and so become root at the next reload: chown root, chmod go-w"
                 );
                 top.file().advise(None, message);
             }
@@ -113,7 +113,7 @@ pub fn parse_identity(
                     && account.uid != rustix::process::geteuid().as_raw() =>
             {
                 mistake(format!(
-                    "only root can run as another user (`{user}`); start howdah as root, or with CAP_SETUID and CAP_SETGID as howdah.service does, or leave it out"
+                    "only root can run as another user (`{user}`); start howdah as root, or with CAP_SETUID and CAP_SETGID as howdah.service does, or remove this option"
                 ));
             }
             Some(account)
@@ -121,7 +121,7 @@ pub fn parse_identity(
                     && account.uid == rustix::process::geteuid().as_raw() =>
             {
                 mistake(format!(
-                    "MasterIdentity: `{user}` is the user that this server itself runs as, so that scripts could read its keys and command it; name another user"
+                    "MasterIdentity: this server itself runs as `{user}`, so scripts could read its keys and control it; name another user"
                 ));
             }
             Some(_) => {}

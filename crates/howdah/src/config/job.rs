@@ -177,7 +177,7 @@ fn job(
     {
         let user = identity.user.as_deref().unwrap_or_default().escape_debug();
         let message = format!(
-            "user: no site's pool runs PHP as `{user}`, so what this job writes to databases makes no page in the cache old; name the site whose pages show it: command = [\"php\", \"--site\", \"NAME\", …]"
+            "user: no site's pool runs PHP as `{user}`, so this job's database writes invalidate no cached pages; name the site whose pages show the data: command = [\"php\", \"--site\", \"NAME\", …]"
         );
         section.file().advise(section.place_of("user"), message);
     }
@@ -221,9 +221,9 @@ fn preset_directory(
         .map(|place| place.display().to_string())
         .collect();
     let message = match found.is_empty() {
-        true => format!("preset: no site has {file} in its root, or beside it; say `directory`"),
+        true => format!("preset: no site has {file} in its root or next to it; set `directory`"),
         false => format!(
-            "preset: {file} is in {}; say which by `directory`",
+            "preset: {file} is in {}; choose one with `directory`",
             shown.join(" and ")
         ),
     };
@@ -234,7 +234,7 @@ fn preset_directory(
 /// WordPress also runs its cron within visitors' requests unless it is configured otherwise.
 fn advise(section: &ConfigSection<'_, '_, '_>, preset: &JobPreset, directory: &Path) {
     if preset.word == PRESET_NAMES[0] && runs_cron_in_requests(directory) {
-        let message = "WordPress runs its cron within visitors' requests, too; add define('DISABLE_WP_CRON', true); to wp-config.php";
+        let message = "WordPress also runs its cron within requests of visitors; add define('DISABLE_WP_CRON', true); to wp-config.php";
         section.file().advise(section.place_of("preset"), message);
     }
 }
@@ -257,7 +257,7 @@ fn name(section: &ConfigSection<'_, '_, '_>, preset: Option<&JobPreset>) -> Opti
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_plain = |name: &String| !name.is_empty() && name.len() <= 32 && name.chars().all(plain);
     if !name.as_ref().is_some_and(is_plain) {
-        let message = "name: a job has one, of up to 32 letters, digits, `-`, `_`, `.`";
+        let message = "name: a job needs a name of up to 32 letters, digits, `-`, `_` and `.`";
         section.file().mistake(section.place_of("name"), message);
     }
     name
@@ -290,7 +290,7 @@ fn php_program(
         }
     };
     if php.target.control.is_some() || php.target.config.is_some() {
-        mistake("command: --control and --config: a job's writes reach its own server".to_owned());
+        mistake("command: remove --control and --config: the writes of a job are always reported to its own server".to_owned());
     }
     if php.code().is_none() && php.script.is_empty() {
         mistake("command: `php` needs a script, or -r and code".to_owned());
@@ -331,7 +331,7 @@ fn other_program(
     };
     if found.is_none() {
         let message = format!(
-            "ProgramMissing: command: there is no program `{}`; name an executable file, or one in PATH",
+            "ProgramMissing: command: there is no program `{}`; name an executable file, or a program in PATH",
             first.escape_debug()
         );
         section.file().mistake(section.place_of("command"), message);
@@ -361,8 +361,7 @@ fn job_timing(
         return Some(JobTiming::Always { processes });
     };
     if processes > 1 {
-        let message =
-            "processes: a job with `schedule` runs in one process, and never twice at once";
+        let message = "processes: a job with `schedule` runs in a single process";
         file.mistake(section.place_of("processes"), message);
     }
     if let Err(why) = CronSchedule::parse_expression(&expression, None) {

@@ -23,7 +23,7 @@ const LOGIN_RATE_AND_BURST: (&str, u32) = ("10/m", 20);
 /// Returns the limit of a rule that has one of [`LIMIT_KEYS`].
 pub(super) fn limit(section: &ConfigSection<'_, '_, '_>) -> Option<ClientLimit> {
     if section.is_on("if_missing") {
-        let message = "if_missing: a limit counts requests, whatever files there are";
+        let message = "if_missing: a limit counts requests whether or not a file exists";
         section
             .file()
             .mistake(section.place_of("if_missing"), message);
@@ -45,7 +45,7 @@ pub(super) fn limit(section: &ConfigSection<'_, '_, '_>) -> Option<ClientLimit> 
     for key in IMPLIED_CONDITIONS {
         if preset && section.has(key) {
             let message = format!(
-                "{key}: `limit = \"login\"` knows which requests log in; leave `{key}` out, or `limit`"
+                "{key}: `limit = \"login\"` already selects the requests that log in; remove `{key}` or `limit`"
             );
             section.file().mistake(section.place_of(key), message);
         }
@@ -113,12 +113,15 @@ fn limit_by(section: &ConfigSection<'_, '_, '_>) -> Option<LimitBy> {
         ["address"] => Some(LimitBy::Address),
         ["all"] => Some(LimitBy::All),
         ["header", name] if is_token(name.as_bytes()) => Some(LimitBy::Header(name.to_owned())),
-        ["header", name] => mistake(format!("`{}` is no header name", name.escape_debug())),
+        ["header", name] => mistake(format!(
+            "`{}` is not a valid header name",
+            name.escape_debug()
+        )),
         ["cookie", name] => Some(LimitBy::Cookie(name.to_owned())),
         ["network", ref bits @ ..] => match network_prefixes(bits) {
             Some((v4, v6)) => Some(LimitBy::Network(v4, v6)),
             None => mistake(format!(
-                "expected the bits of a network, `network /24 /56` (IPv4, then IPv6), found `{}`",
+                "expected the prefix lengths of a network, `network /24 /56` (IPv4, then IPv6), found `{}`",
                 text.escape_debug()
             )),
         },

@@ -74,7 +74,7 @@ impl<'a, 'f, 'm, 't> ConfiguredListeners<'a, 'f, 'm, 't> {
         }
         let entries = section.texts("listen");
         if entries.is_empty() {
-            let message = "there is no address; leave `listen` out for those of the server";
+            let message = "the list of addresses is empty; remove `listen` to use the addresses of the server";
             self.mistake(section.place_of("listen"), message);
         }
         let mut ports = Vec::new();
@@ -117,7 +117,7 @@ impl<'a, 'f, 'm, 't> ConfiguredListeners<'a, 'f, 'm, 't> {
             Some(true) => {}
             Some(false) => {
                 let message = format!(
-                    "{} is named elsewhere with other words behind it; write the same ones, such as `tls`, in each place",
+                    "{} is named elsewhere with other words after it; write the same words, such as `tls`, in all places",
                     listen.address
                 );
                 self.mistake(place, &message);
@@ -136,14 +136,13 @@ impl<'a, 'f, 'm, 't> ConfiguredListeners<'a, 'f, 'm, 't> {
             }
         };
         if listen.proxy_protocol && self.trusted.networks.is_empty() && !self.trusted.unix {
-            let message =
-                "proxy_protocol needs [trusted_proxies] that say whose header is believed";
+            let message = "proxy_protocol needs [trusted_proxies], which names the proxies whose header is trusted";
             self.mistake(entry.place.clone(), message);
         }
         for other in self.known() {
             if let Some((part, whole)) = overlapping_addresses(&listen.address, &other.address) {
                 let message = format!(
-                    "{part} is part of {whole}, and cannot be opened beside it; name each address of the machine instead of {whole}, or choose another port"
+                    "{part} is part of {whole}, so both cannot be opened; name each address of the machine instead of {whole}, or choose another port"
                 );
                 self.mistake(entry.place.clone(), &message);
             }
@@ -187,7 +186,7 @@ impl<'a, 'f, 'm, 't> ConfiguredListeners<'a, 'f, 'm, 't> {
             let name = listen.address.to_string();
             if !sites.iter().any(|site| site.listen.contains(&name)) {
                 let message = format!(
-                    "no site answers at {name}, since every site has its own `listen`; remove this address, or a site's `listen`"
+                    "no site uses {name}, because every site has its own `listen`; remove this address, or the `listen` of a site"
                 );
                 self.mistake(place.clone(), &message);
             }
@@ -251,17 +250,20 @@ pub fn status(top: &ConfigSection<'_, '_, '_>, sites: &[ListenSettings]) -> Opti
         }
     };
     if listen.tls || listen.h2c || listen.proxy_protocol {
-        mistake("the status listener speaks HTTP/1.1 without TLS and PROXY header".to_owned());
+        mistake(
+            "the status listener supports only HTTP/1.1, without TLS and without a PROXY header"
+                .to_owned(),
+        );
     }
     if let ListenAddress::Tcp(address) = &listen.address {
         if !address.ip().to_canonical().is_loopback() && !section.has("allow") {
             mistake(format!(
-                "StatusExposed: whoever reaches {address} would see what visitors do; name in `allow` who may, or listen on 127.0.0.1"
+                "StatusExposed: any client that reaches {address} would see what visitors do; name the permitted clients in `allow`, or listen on 127.0.0.1"
             ));
         }
         let same = |other: &&ListenSettings| other.address.conflicts_with(&listen.address);
         if address.port() != 0 && sites.iter().any(|other| same(&other)) {
-            mistake(format!("sites listen on {address}, too"));
+            mistake(format!("sites also listen on {address}"));
         }
     }
     check_socket_owner(top, &place, "listen", &listen);
@@ -290,7 +292,7 @@ fn check_socket_owner(
         match sys::find_user(name) {
             None => mistake(format!("owner: there is no user `{name}`")),
             Some(account) if !sys::is_root() && account.uid != own => mistake(format!(
-                "owner: only root can give a file to another user (`{name}`); start howdah as root, or leave it out"
+                "owner: only root can change the owner of a file to another user (`{name}`); start howdah as root, or remove the word"
             )),
             Some(_) => {}
         }
@@ -304,7 +306,7 @@ fn check_socket_owner(
         match sys::find_group(name) {
             None => mistake(format!("group: there is no group `{name}`")),
             Some(gid) if !sys::is_root() && !ours(gid) => mistake(format!(
-                "group: we are not in the group `{name}`; start howdah as root, or as a user of that group"
+                "group: this process is not in the group `{name}`; start howdah as root, or as a user in that group"
             )),
             Some(_) => {}
         }
@@ -335,7 +337,7 @@ fn parse_listen(text: &str) -> Result<ListenSettings, String> {
                 listen.group = Some(name.to_owned());
             }
             (Some((word @ ("mode" | "owner" | "group"), _)), ListenAddress::Tcp(_)) => {
-                return Err(format!("{word}= is for unix sockets"));
+                return Err(format!("{word}= is possible only for unix sockets"));
             }
             _ => {
                 return Err(format!(
@@ -347,12 +349,12 @@ fn parse_listen(text: &str) -> Result<ListenSettings, String> {
     if listen.http3 && (!listen.tls || listen.proxy_protocol) {
         let why = match listen.tls {
             false => "http3 needs tls before it: HTTP/3 is always encrypted",
-            true => "http3 and proxy_protocol exclude each other: a PROXY header comes by TCP",
+            true => "http3 and proxy_protocol cannot be combined: a PROXY header is sent over TCP",
         };
         return Err(why.to_owned());
     }
     if listen.tls && listen.h2c {
-        let why = "h2c is HTTP/2 without TLS: after tls, clients choose HTTP/2 themselves";
+        let why = "h2c is HTTP/2 without TLS: with tls, clients negotiate HTTP/2 themselves";
         return Err(why.to_owned());
     }
     Ok(listen)
@@ -382,7 +384,7 @@ pub fn refuse_reachable_root(
     top.file().mistake(
         None,
         format!(
-            "RootRefused: PHP would run with root's rights for whoever reaches {whom}; name a user (`user = \"www-data\"` or --user www-data), or say `--user root` if that is meant"
+            "RootRefused: PHP would run with root's rights for every client that reaches {whom}; name a user (`user = \"www-data\"` or --user www-data), or use `--user root` if you want that"
         ),
     );
 }

@@ -77,33 +77,33 @@ impl Destination {
 #[cfg(test)]
 pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
     ("", "Before the first `[section]`."),
-    ("log", "Where messages and accesses are written."),
+    ("log", "Where messages and requests are logged."),
     (
         "traces",
-        "Distributed traces: `traceparent` (W3C) is taken and passed on, and spans are sent to a collector ([traces.md](traces.md)). Off without `endpoint`.",
+        "Distributed traces: `traceparent` (W3C) is accepted and passed on, and spans are sent to a collector ([traces.md](traces.md)). Without `endpoint`, tracing is off.",
     ),
     (
         "fleet",
-        "One page cache on several servers ([fleet.md](fleet.md)). Off without `valkey`.",
+        "One page cache on several servers ([fleet.md](fleet.md)). Without `valkey`, it is off.",
     ),
     (
         "limits",
-        "What clients may send and make the server keep. Beyond a limit they get the named refusal.",
+        "Limits of what clients may send and of what the server stores for them. Beyond a limit, a client gets the failure that the option names.",
     ),
     ("timeouts", "How long each step may take."),
     (
         "compression",
-        "zstd, brotli and gzip for text, as it is sent.",
+        "Compression of text with zstd, brotli and gzip while it is sent.",
     ),
     ("cache", "The page cache of all sites that set `cache`."),
-    ("tls", "HTTPS of all listeners with `tls`."),
+    ("tls", "Settings for HTTPS of all listeners with `tls`."),
     (
         "acme",
-        "Certificates that are ordered and renewed by themselves: for the `hosts` of sites without a certificate file, where a listener has `tls`. Names that are not public (`localhost`, `*.test`, `*.internal`, addresses) get one of a local authority.",
+        "Certificates that Howdah orders and renews for the `hosts` of sites without a certificate file, if a listener has `tls`. Names that are not public (`localhost`, `*.test`, `*.internal`, addresses) get a certificate from a local authority.",
     ),
     (
         "trusted_proxies",
-        "Proxies that are believed about the client's address. None by default: `X-Forwarded-*` and `Forwarded` are then ordinary headers.",
+        "Proxies that are trusted to report the client's address. By default there are none, and `X-Forwarded-*` and `Forwarded` are ordinary headers.",
     ),
     (
         "status",
@@ -111,23 +111,23 @@ pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
     ),
     (
         "pool.*",
-        "A pool of PHP processes: one user, one php.ini, one opcache. Without any there is one, `www`.",
+        "A pool of PHP processes, with one user, one php.ini and one opcache. If the file has no pool, there is one called `www`.",
     ),
     (
         "site",
-        "What is served for which host. Without any, the directory on the command line is recognised and served; `--config` without a site or a directory is a mistake.",
+        "A site: which directory is served for which hosts. If the file has no site, the directory on the command line is recognised and served; `--config` without a site or a directory is a mistake.",
     ),
     (
         "site.certificate",
-        "A certificate for HTTPS: which one a client gets is decided by the name it asks for.",
+        "A certificate for HTTPS. The name that a client asks for decides which certificate it gets.",
     ),
     (
         "site.rule",
-        "Rules in order. At most one of `path`, `prefix`, `glob`, `regex` says for which URL paths (none: all); one action, or several of header fields and files, says what happens.",
+        "Rules, which are applied in order. At most one of `path`, `prefix`, `glob` and `regex` selects the URL paths; without one, the rule applies to all paths. A rule has one action, or several actions that only change headers and files.",
     ),
     (
         "site.rule.not",
-        "What a rule is not for: a table or several.",
+        "Exceptions of a rule: one table or several.",
     ),
     ("job", "A [background job](jobs.md)."),
 ];
@@ -199,504 +199,504 @@ macro_rules! options {
 options! {
     "" ANY {
         "listen": OptionKind::Texts, "127.0.0.1:8080",
-            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. `tls` may follow (HTTPS, with the sites' certificates; HTTP/2 included), `http3` after it (experimental: HTTP/3 on the same port of UDP), `h2c` (HTTP/2 without TLS as well, behind a load balancer) and `proxy_protocol` (a PROXY header, believed from trusted_proxies only); after a unix socket also `owner=USER`, `group=GROUP`, `mode=0660`.",
-            "Every server that other machines reach sets it.";
+            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. An address may be followed by `tls` (HTTPS with the sites' certificates, including HTTP/2), then `http3` (experimental: HTTP/3 on the same UDP port); by `h2c` (also HTTP/2 without TLS, for a load balancer); and by `proxy_protocol` (a PROXY header, trusted only from `[trusted_proxies]`). A unix socket may also have `owner=USER`, `group=GROUP` and `mode=0660`.",
+            "Every server that other machines should reach needs it.";
         "include": OptionKind::Texts, "",
-            "Files that are part of this one, as the shell names them: `[\"conf.d/*.toml\", \"sites.d/*.toml\"]`. Their sites are added, in the order of the files' names; a key that two files set is a mistake. Relative paths in them count from this file's directory, too.",
-            "For a file per site.";
+            "More configuration files, as patterns of the shell: `[\"conf.d/*.toml\", \"sites.d/*.toml\"]`. Their sites are added in the order of the file names. A key that two files set is a mistake. Relative paths in them also start at the directory of this file.",
+            "Useful for one file per site.";
         "threads": OptionKind::IntegerOrAuto(1, 128), "auto",
-            "Threads that serve HTTP; `auto`: one per core. A change needs a restart.",
-            "For machines whose cores are meant for something else.";
+            "The number of threads that serve HTTP; `auto` means one per core. A change needs a restart.",
+            "Useful on machines that also need their cores for other programs.";
         "user": OptionKind::Text, "",
-            "`USER` or `USER:GROUP` to serve HTTP as, when started as root; pools too, unless they set their own. A change needs a restart.",
-            "Needed when root starts the server.";
-        "pid": OptionKind::Path, "", "File for the master's process id.", "For service managers other than systemd.";
+            "The `USER` or `USER:GROUP` that serves HTTP if root starts the server. Pools use it, too, unless they have their own user. A change needs a restart.",
+            "Needed if root starts the server.";
+        "pid": OptionKind::Path, "", "A file for the process id of the master.", "Useful for service managers other than systemd.";
         "control": OptionKind::Path, "",
-            "Control socket of `howdah status`, `reload` and `stop`. By default one per port in `/run/howdah` (root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
-            "For several servers with the same port, as in containers that share a directory.";
+            "The control socket of `howdah status`, `reload` and `stop`. By default there is one for each port in `/run/howdah` (root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
+            "Useful for several servers with the same port, such as containers that share a directory.";
         "php": OptionKind::Text, "",
-            "A series of PHP (`8.4`: the program `howdah-php8.4`), or the path of a `howdah-php`. By default `$HOWDAH_PHP`, else `howdah-php`; both are looked for beside `howdah`, in `../libexec` and `../lib/howdah`.",
-            "For several versions of PHP on one machine.";
+            "A version of PHP (`8.4` means the program `howdah-php8.4`), or the path of a `howdah-php`. The default is `$HOWDAH_PHP`, or `howdah-php` without that variable. Howdah looks for it in its own directory, in `../libexec` and in `../lib/howdah`.",
+            "Useful for several versions of PHP on one machine.";
         "mode": OptionKind::Word(&MODES), "embed",
-            "How pools run PHP unless they say so themselves.",
+            "How pools run PHP, unless they have their own mode.",
             "See modes.md.";
     }
     "log" ANY {
         "error": OptionKind::PathOr(&["stderr", "syslog", "journald"]), "stderr",
-            "Error log, PHP's messages included. `syslog` and `journald` as for `access`.",
-            "For servers without a service manager that keeps stderr.";
+            "The error log, which includes PHP's messages. `syslog` and `journald` work as for `access`.",
+            "Useful for servers whose service manager does not store stderr.";
         "level": OptionKind::Word(&["error", "warning", "notice", "info", "debug"]), "notice",
-            "Lowest level that is written.", "`info` and `debug` help to find a fault.";
+            "The lowest level that is logged.", "`info` and `debug` help to find a fault.";
         "access": OptionKind::PathOr(&["off", "stdout", "stderr", "syslog", "journald"]), "off",
-            "Access log: one line per request, written within a second. Words may follow `syslog`: `syslog:server=unix:/dev/log,facility=daemon,tag=howdah` (the defaults) or `server=HOST:514`; after `journald:` the path of the journal's socket.", "For statistics and audits.";
+            "The access log, with one line per request, which is written within a second. `syslog` may be followed by words: `syslog:server=unix:/dev/log,facility=daemon,tag=howdah` (the defaults) or `server=HOST:514`. `journald:` may be followed by the path of the journal's socket.", "Useful for statistics and audits.";
         "access_format": OptionKind::Word(&["common", "combined", "extended", "json"]), "combined",
-            "`extended` adds host, request time, queue time, child, error name and request number to `combined`.",
-            "For whoever's log analyser expects another format.";
+            "The format of the access log. `extended` adds host, request time, queue time, child, error name and request number to `combined`.",
+            "Set it if your log analyser expects another format.";
     }
     "traces" ANY {
         "endpoint": OptionKind::Text, "",
-            "URL of a collector that takes OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is appended.",
-            "For traces; Jaeger, Tempo and the OpenTelemetry Collector listen there.";
+            "The URL of a collector that accepts OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is appended.",
+            "Needed for traces. Jaeger, Tempo and the OpenTelemetry Collector accept them there.";
         "sample": OptionKind::Text, "100%",
-            "Share of the requests without a caller's trace that are recorded, such as `1%`. A caller's decision is followed.",
-            "For busy servers.";
-        "service": OptionKind::Text, "howdah", "Name by which a collector finds the traces (`service.name`).",
-            "For several servers with one collector.";
-        "headers": OptionKind::Pairs, "", "`[traces.headers]`: header fields of each message.",
-            "For collectors that want credentials.";
+            "The share of requests that are recorded if the caller sends no trace, such as `1%`. If the caller sends one, its decision is followed.",
+            "Useful for busy servers.";
+        "service": OptionKind::Text, "howdah", "The name by which the collector finds the traces (`service.name`).",
+            "Useful for several servers that share a collector.";
+        "headers": OptionKind::Pairs, "", "`[traces.headers]`: headers that are sent with each message to the collector.",
+            "Useful for collectors that need credentials.";
     }
     "fleet" ANY {
         "valkey": OptionKind::Text, "",
-            "URL of Valkey: `redis://user:password@host:6379/0`, `rediss://` with TLS, `redis+sentinel://user:password@host:26379,host:26379/PRIMARY`, `redis+cluster://user:password@host:6379,host:6379`.",
-            "For sites on several servers.";
-        "name": OptionKind::Text, "howdah", "The fleet's name.",
-            "For fleets that share Valkey.";
-        "member": OptionKind::Text, "", "This server's name; by default the machine's.",
-            "For servers that share a machine.";
+            "The URL of Valkey: `redis://user:password@host:6379/0`, `rediss://` with TLS, `redis+sentinel://user:password@host:26379,host:26379/PRIMARY` or `redis+cluster://user:password@host:6379,host:6379`.",
+            "Needed for sites on several servers.";
+        "name": OptionKind::Text, "howdah", "The name of the fleet.",
+            "Needed for several fleets that share a Valkey.";
+        "member": OptionKind::Text, "", "The name of this server; the default is the name of the machine.",
+            "Needed for several servers on one machine.";
         "lease": OptionKind::Time(SECOND, 60 * SECOND), "3s",
-            "How long stored pages are served without Valkey, and a write waits at most.",
-            "For a slow network to Valkey.";
+            "How long stored pages are served without Valkey, and how long a write waits at most.",
+            "Useful for a slow network to Valkey.";
         "replicas": OptionKind::Integer(0, 100), "0",
-            "How many replicas Valkey has: all have to know of a lease.",
-            "Needed where one may take over.";
-        "release": OptionKind::Text, "", "Which code the sites run. Members of one release share renders.",
-            "For one render of a page instead of one on each member.";
-        "key_file": OptionKind::Path, "", "File with the secret that signs shared pages: `openssl rand -hex 32`.",
+            "The number of Valkey's replicas. All of them must confirm a lease.",
+            "Needed if a replica may take over from the primary.";
+        "release": OptionKind::Text, "", "The version of the code that the sites run. Members with the same release share rendered pages.",
+            "Useful to render a page once for all members instead of once on each member.";
+        "key_file": OptionKind::Path, "", "A file with the secret that signs shared pages, created with `openssl rand -hex 32`.",
             "Needed with `release`.";
         "forget_after": OptionKind::TimeOrOff(SECOND, 30 * DAY), "off",
-            "After how long the others forget a silent member, which answers what writes 503 then ([fleet.md](fleet.md#a-member-that-is-gone-for-good)). At least two leases.",
-            "For servers that nobody replaces by hand.";
+            "After this time the other members forget a silent member. From then on, that member responds to requests that write with 503 ([fleet.md](fleet.md#a-member-that-is-gone-for-good)). The minimum is two leases.",
+            "Useful if no administrator removes failed servers by hand.";
     }
     "limits" ANY {
         "header": OptionKind::Size(K, M), "32K" => server!(http.max_header_bytes),
-            "Longest request head; beyond: 431 `HeaderTooLarge`. The request line may take a quarter of it (414 `UriTooLong`).",
-            "For single sign-on with long URLs or cookies.";
+            "The maximum size of a request header; a longer one gets 431 `HeaderTooLarge`. The request line may use a quarter of it (414 `UriTooLong`).",
+            "Useful for single sign-on with long URLs or cookies.";
         "connections": OptionKind::IntegerOrAuto(1, 1_000_000), "auto" => server!(http.max_connections),
-            "Most connections at once. `auto`: three quarters of the limit of open files, which is raised as far as allowed, and at most one per 32 KiB of `memory`.",
-            "For machines shared with other services.";
+            "The maximum number of open connections. `auto` is three quarters of the limit of open files, which Howdah raises as far as allowed, and at most one connection per 32 KiB of `memory`.",
+            "Useful on machines that also run other services.";
         "keepalive_requests": OptionKind::Integer(0, 1 << 40), "10000" => server!(http.keepalive_requests),
-            "Requests on one connection before it is closed; 0: no limit.",
-            "For load balancers that spread requests by reconnecting.";
+            "The number of requests after which a connection is closed; 0 means no limit.",
+            "Useful for load balancers that spread requests by reconnecting.";
         "min_rate": OptionKind::Integer(0, 1 << 30), "240" => server!(http.min_rate),
-            "Least bytes a second of a request body (408 `BodyTooSlow`) and of a client that reads its answer (the connection is closed, `ClientTooSlow`), over each ten seconds of waiting. 0: none.",
-            "For clients on links slower than any modem.";
+            "The minimum number of bytes per second of a request body (otherwise 408 `BodyTooSlow`), and of a client that reads a response (otherwise the connection is closed, `ClientTooSlow`). It is measured over each ten seconds of waiting; 0 means no minimum.",
+            "Useful for clients on very slow links.";
         "response_spill": OptionKind::Size(0, T), "1G" => server!(buffers.response_spill),
-            "Largest file in which the output for a slow client waits, after 256 KiB in memory. Beyond it the script waits for its client, which must then take 256 KiB a second (`ClientTooSlow`).",
-            "For scripts that send more, as backups.";
+            "The maximum size of the file that stores output for a slow client, after 256 KiB in memory. If a script writes more, it waits for its client, which must then read 256 KiB per second (`ClientTooSlow`).",
+            "Useful for scripts that send large responses, such as backups.";
         "spill_total": OptionKind::SizeOrAuto(0, 1024 * T), "auto" => server!(spill_total),
-            "Most bytes of all files of waiting bodies and output. Above half of it, slow clients must move 16 KiB a second (408 `BodyTooSlow`, `ClientTooSlow`); when it is used up, such bodies are refused, 503 `SpillFull`. `auto`: half of what is free at the start.",
-            "For a disk shared with a database.";
+            "The maximum size of all files of stored bodies and output. Above half of it, slow clients must transfer 16 KiB per second (408 `BodyTooSlow`, `ClientTooSlow`). When it is used up, requests with such bodies get 503 `SpillFull`. `auto` is half of the space that is free at the start.",
+            "Useful on a disk that a database also uses.";
         "memory": OptionKind::SizeOrAuto(16 * M, T), "auto" => server!(memory),
-            "Most memory of the front, beside `cache.memory` and PHP. Above half of it, bodies and answers of slow clients go to files; when it is used up, clients that hold much and take nothing are cut off (`ClientTooSlow`), and new requests refused: 503 `MemoryLimit`. `auto`: a quarter of the machine or container, at least 64 MiB; of a limited address space at most half.",
-            "For containers that leave PHP more or less.";
+            "The maximum memory of the front, without `cache.memory` and PHP. Above half of it, bodies and responses of slow clients are moved to files. When it is used up, clients that hold much memory and read nothing are disconnected (`ClientTooSlow`), and new requests get 503 `MemoryLimit`. `auto` is a quarter of the memory of the machine or container, and at least 64 MiB, but at most half of a limited address space.",
+            "Useful in containers where PHP should get more or less of the memory.";
         "spill_directory": OptionKind::Path, "/var/tmp" => server!(buffers.directory),
-            "Where files of waiting bodies and output are; they have no names.",
-            "For a read-only root file system, or a faster disk.";
+            "The directory for files of stored bodies and output. The files have no names.",
+            "Useful with a read-only root file system, or for a faster disk.";
     }
     "timeouts" ANY {
         "header": OptionKind::Time(100, 600 * SECOND), "10s" => server!(http.header_timeout),
-            "Time for a complete request head, from its first byte; then 408 `HeaderTimeout`.",
-            "For satellite links; longer invites slowloris.";
+            "The time for a complete request header, from its first byte; then the response is 408 `HeaderTimeout`.",
+            "Useful for satellite links. A longer time makes slowloris attacks easier.";
         "body": OptionKind::Time(100, 3600 * SECOND), "30s" => server!(http.body_timeout),
-            "Time between two pieces of a request body; then 408 `BodyTimeout`.",
-            "For clients that pause while they upload.";
+            "The time between two parts of a request body; then the response is 408 `BodyTimeout`.",
+            "Useful for clients that pause while they upload.";
         "keepalive": OptionKind::Time(0, 3600 * SECOND), "75s" => server!(http.keepalive_timeout),
-            "Time that a connection may be idle between requests.",
-            "Must exceed that of a load balancer in front (usually 60 s).";
+            "How long a connection may be idle between requests.",
+            "It must be longer than that of a load balancer in front of Howdah (usually 60 s).";
         "send": OptionKind::Time(100, 3600 * SECOND), "60s" => server!(http.send_timeout),
-            "Time for which a client may take nothing; then its connection is closed.",
-            "For clients that pause while they read.";
+            "How long a client may read nothing; then its connection is closed.",
+            "Useful for clients that pause while they read.";
         "stop": OptionKind::Time(0, DAY), "10s" => server!(timeouts.stop),
-            "Time for running requests after SIGTERM or SIGINT.",
-            "Keep it below the time after which the container or service manager kills.";
+            "The time for running requests after SIGTERM or SIGINT.",
+            "It should be shorter than the time after which the container or service manager kills the server.";
         "drain": OptionKind::Time(0, DAY), "60s" => server!(timeouts.drain),
-            "The same after SIGQUIT, `howdah stop`, a reload or a crash of the front.",
-            "For sites with long requests.";
+            "The time for running requests after SIGQUIT, `howdah stop`, a reload or a crash of the front.",
+            "Useful for sites with long requests.";
         "start": OptionKind::Time(SECOND, 3600 * SECOND), "60s" => server!(timeouts.start),
-            "Time for PHP to start, preloading included.", "For large preloads and slow disks.";
+            "The time for PHP to start, including preloading.", "Useful for large preloads and slow disks.";
         "hang": OptionKind::Time(SECOND, DAY), "30s" => server!(timeouts.hang),
-            "Time for which a thread of the front may be blocked; then the front is restarted: `FrontHung`. Waiting for a disk does not count. A zygote or spawner must answer within a third of it, or 10 s if that is more: `ZygoteStuck`, `SpawnerStuck`.",
+            "How long a thread of the front may be blocked; then the front is restarted: `FrontHung`. Time spent waiting for a disk does not count. A zygote or spawner must respond within a third of it, or within 10 s if that is longer: `ZygoteStuck`, `SpawnerStuck`.",
             "Raise it on an overloaded machine, or to attach a debugger.";
     }
     "compression" ANY {
         "codings": OptionKind::Texts, "zstd, br, gzip",
-            "Codings offered, best first; `off`: none.",
-            "For a proxy in front that compresses, or pages with secrets (security.md).";
-        "types": OptionKind::Texts, "", "Media types compressed beside the usual text types.",
-            "For applications with types of their own.";
+            "The codings that are offered, the preferred one first; `off` means none.",
+            "Useful if a proxy in front compresses, or for pages with secrets (security.md).";
+        "types": OptionKind::Texts, "", "Media types that are compressed in addition to the usual text types.",
+            "Useful for applications with their own media types.";
     }
     "cache" ANY {
-        "memory": OptionKind::Size(M, T), "128M", "Memory for cached pages of all sites. The longest page may take 8 MiB, or a sixteenth if that is more; at most half.",
-            "For more than some ten thousand pages.";
+        "memory": OptionKind::Size(M, T), "128M", "The memory for cached pages of all sites. The largest page may have 8 MiB or a sixteenth of this size, whichever is more, but at most half of it.",
+            "Useful for more than about ten thousand pages.";
         "path": OptionKind::Path, "",
-            "Directory for cached pages that do not fit into memory; they survive a restart. It must be this server's alone, private to its user, and outside every root.",
-            "For large sites, and those that must be warm after a restart.";
-        "disk_size": OptionKind::Size(M, 1024 * T), "1G", "Disk space below `path`.", "For more than some hundred thousand pages.";
+            "A directory for cached pages that do not fit into memory; they survive a restart. The directory must belong to this server alone, be private to its user, and be outside every root.",
+            "Useful for large sites, and for sites that must have a warm cache after a restart.";
+        "disk_size": OptionKind::Size(M, 1024 * T), "1G", "The disk space below `path`.", "Useful for more than about a hundred thousand pages.";
     }
     "tls" ANY {
         "client_ca": OptionKind::Path, "",
-            "Certificates (PEM) of those who sign clients' certificates. Clients are asked for one, and PHP gets `SSL_CLIENT_VERIFY`, `SSL_CLIENT_S_DN` and their kin, as under Apache. Lists of revoked ones are not read.",
-            "For machines and people who log in by certificate.";
+            "Certificates (PEM) of the authorities that sign client certificates. Clients are asked for a certificate, and PHP gets `SSL_CLIENT_VERIFY`, `SSL_CLIENT_S_DN` and the related variables, as with Apache. Revocation lists are not read.",
+            "Useful for machines and people that log in with a certificate.";
         "verify_client": OptionKind::Word(&["on", "optional"]), "on",
-            "`on`: who has no certificate is refused in the handshake. `optional`: PHP decides.",
-            "`optional` is for sites of which a part is open.";
+            "`on`: a client without a certificate is refused in the handshake. `optional`: PHP decides.",
+            "Use `optional` for sites of which a part is public.";
         "ticket_keys": OptionKind::Path, "",
-            "File of keys for session tickets, 48 random bytes each; the first encrypts. Without it Howdah makes them and changes them every six hours.",
-            "For several hosts behind one address.";
+            "A file with keys for session tickets, of 48 random bytes each; the first key encrypts. Without the file, Howdah creates keys and changes them every six hours.",
+            "Useful for several hosts behind one address.";
     }
     "acme" ANY {
-        "email": OptionKind::Text, "", "Address for an authority's messages about the account.", "For warnings when renewal fails.";
+        "email": OptionKind::Text, "", "The address to which an authority sends messages about the account.", "Useful for warnings when a renewal fails.";
         "authorities": OptionKind::Texts, "letsencrypt",
-            "Tried in order: `letsencrypt`, `letsencrypt-staging`, `zerossl`, or the URL of another's directory.",
-            "For a second authority when the first is down, for trials, and for an authority of one's own (`SSL_CERT_FILE` names its root).";
+            "The authorities, which are tried in order: `letsencrypt`, `letsencrypt-staging`, `zerossl`, or the URL of another authority's directory.",
+            "Useful for a second authority if the first one is down, for tests, and for your own authority (`SSL_CERT_FILE` names its root).";
         "eab": OptionKind::Pairs, "",
-            "`[acme.eab]`: account keys of authorities that want one (external account binding): `zerossl = \"KEY_ID:HMAC_KEY\"`; another is named by its host.",
+            "`[acme.eab]`: account keys for authorities that need one (external account binding): `zerossl = \"KEY_ID:HMAC_KEY\"`. Another authority is named by its host.",
             "Needed for zerossl.";
         "ask": OptionKind::Text, "",
-            "URL that is asked about other names that clients want, `?domain=NAME` added: with a status from 200 to 299 one is ordered. Until it is there, clients are refused. At most ten new names a minute.",
-            "For platforms whose customers bring their own domains.";
+            "A URL that is requested, with `?domain=NAME` added, when a client wants another name: a status from 200 to 299 means that a certificate is ordered. Until it is issued, clients are refused. At most ten new names are ordered per minute.",
+            "Useful for platforms whose customers bring their own domains.";
         "dns_hook": OptionKind::Path, "",
-            "Program that proves control by DNS (DNS-01): `PROGRAM present|cleanup _acme-challenge.NAME. VALUE`, as lego's `exec`. It ends when all name servers have the record.",
-            "Needed for wildcards, and for servers that the Internet does not reach.";
+            "A program that proves control over a name with DNS (DNS-01): `PROGRAM present|cleanup _acme-challenge.NAME. VALUE`, like lego's `exec`. It must exit only when all name servers have the record.",
+            "Needed for wildcards, and for servers that cannot be reached from the Internet.";
         "path": OptionKind::Path, "",
-            "Directory of keys, certificates and accounts, which several hosts may share. By default `/var/lib/howdah` (root), else `~/.local/state/howdah`. Orders are made as its owner.",
-            "For hosts behind one load balancer.";
+            "The directory for keys, certificates and accounts, which several hosts may share. The default is `/var/lib/howdah` (root) or `~/.local/state/howdah`. Orders are made by a process that runs as the directory's owner.",
+            "Useful for hosts behind one load balancer.";
     }
     "trusted_proxies" ANY {
         "networks": OptionKind::Texts, "",
-            "Addresses and networks of the proxies, such as `10.0.0.0/8`; `unix`: whoever connects to a unix socket.",
+            "The addresses and networks of the proxies, such as `10.0.0.0/8`; `unix` means every client that connects to a unix socket.",
             "Needed behind every proxy.";
         "header": OptionKind::Word(&["x-forwarded", "forwarded"]), "x-forwarded",
-            "Which headers they write: `X-Forwarded-For` and its kin, or `Forwarded` (RFC 7239). Only one kind is read, since a proxy passes on the other as the client sent it.",
-            "For proxies that follow the RFC.";
+            "Which headers the proxies write: `X-Forwarded-For` and the related headers, or `Forwarded` (RFC 7239). Only one kind is read, because a proxy passes on the other kind as the client sent it.",
+            "Useful for proxies that follow the RFC.";
         "host": OptionKind::OnOff, "off",
-            "Take the host from `X-Forwarded-Host` or `host=`.",
-            "For proxies that rewrite `Host`; the others pass on what a client sent.";
+            "Use the host from `X-Forwarded-Host` or `host=`.",
+            "Useful for proxies that rewrite `Host`. Other proxies pass on what the client sent.";
     }
     "status" ANY {
         "listen": OptionKind::Text, "",
-            "Address of a listener for monitoring alone, as in `listen` without `tls`, such as `127.0.0.1:9180`: `/livez`, `/readyz`, `/status`, `/metrics` (monitoring.md). Another address than this machine's needs `allow`; probes are answered to everybody.",
-            "For containers, Prometheus and load balancers.";
+            "The address of a listener for monitoring only, written as in `listen` without `tls`, such as `127.0.0.1:9180`. It serves `/livez`, `/readyz`, `/status` and `/metrics` (monitoring.md). An address that other machines can reach needs `allow`. Probes are answered for every client.",
+            "Useful for containers, Prometheus and load balancers.";
         "path": OptionKind::Text, "",
-            "URL path of the status page on the sites' listeners, such as `/howdah-status`; none by default.",
-            "For monitoring through the sites' ports; the page shows what visitors do.";
+            "The URL path of the status page on the sites' listeners, such as `/howdah-status`. There is none by default.",
+            "Useful for monitoring through the sites' ports. The page shows what visitors do.";
         "allow": OptionKind::Texts, "127.0.0.1, ::1",
-            "Addresses and networks that may see status and metrics. A request through a proxy counts as local only if `[trusted_proxies]` names the proxy; name a local one that adds no header.",
-            "For monitoring from another machine.";
+            "Addresses and networks that may see status and metrics. A request through a proxy counts as local only if `[trusted_proxies]` names the proxy. Also name a local proxy that adds no header.",
+            "Useful for monitoring from another machine.";
     }
     "pool.*" ANY {
         "mode": OptionKind::Word(&MODES), "",
-            "How this pool runs scripts, in place of the `mode` at the top.",
-            "For pools of several modes.";
+            "How this pool runs scripts, instead of the `mode` at the top level.",
+            "Useful for pools with different modes.";
         "queue_size": OptionKind::Integer(0, 65535), "1024" => pool!(embed.queue_size, client.queue_size, cgi.queue_size),
-            "Most requests that wait for a process; clients take turns. Beyond it, the newest request of the client that has most is refused: 503 `QueueFull`.",
-            "For sites that would rather refuse early.";
+            "The maximum number of requests that wait for a process. Clients take turns. If the queue is full, the newest request of the client with the most waiting requests gets 503 `QueueFull`.",
+            "Useful for sites that should refuse requests early.";
         "queue_timeout": OptionKind::Time(10, 3600 * SECOND), "30s"
             => pool!(embed.queue_timeout, client.queue_timeout, cgi.queue_timeout),
-            "Longest wait for a process; then 503 `QueueTimeout`.",
-            "For clients that give up sooner or later.";
+            "The maximum time that a request waits for a process; then it gets 503 `QueueTimeout`.",
+            "Useful for clients that give up sooner or later than that.";
         "request_terminate_timeout": OptionKind::TimeOrOff(100, DAY), "300s"
             => pool!(embed.request_terminate_timeout, client.request_terminate_timeout, cgi.request_terminate_timeout),
-            "Longest time a script may run, sleep included; then its process is killed: 504 `TerminateTimeout`.",
-            "For long reports and imports.";
+            "The maximum time that a script may run, including sleep; then its process is killed: 504 `TerminateTimeout`.",
+            "Useful for long reports and imports.";
     }
     "pool.*" STARTED {
         "max_children": OptionKind::IntegerOrAuto(1, 1000), "auto",
-            "Most PHP processes. `auto` follows from cores and memory (mode `worker`: two per core).",
-            "For applications that wait much, or need much memory.";
+            "The maximum number of PHP processes. `auto` depends on the number of cores and the memory (mode `worker`: two per core).",
+            "Useful for applications that wait a lot or need much memory.";
         "user": OptionKind::Text, "",
-            "`USER` or `USER:GROUP` that PHP runs as, when root starts the server; by default the server's.",
-            "For sites that must not read each other's files.";
-        "php_ini": OptionKind::Path, "", "php.ini in place of the one PHP would find.", "For pools with different settings.";
+            "The `USER` or `USER:GROUP` that PHP runs as if root starts the server. The default is the server's user.",
+            "Needed for sites that must not read each other's files.";
+        "php_ini": OptionKind::Path, "", "A php.ini to use instead of the one that PHP would find.", "Useful for pools with different settings.";
         "php_value": OptionKind::Pairs, "" => pool!(embed.defines, programs.ini.defines, cgi.ini.defines),
-            "`[pool.NAME.php_value]`: PHP settings from its start (`-d`), such as `opcache.memory_consumption`, `extension`; `opcache.validate_timestamps = 0` where deployments end with `howdah reload`, `opcache.revalidate_freq = 0` for development.",
-            "For all that php.ini should not say for every pool.";
+            "`[pool.NAME.php_value]`: PHP settings that apply from the start (`-d`), such as `opcache.memory_consumption` or `extension`. Use `opcache.validate_timestamps = 0` if deployments end with `howdah reload`, and `opcache.revalidate_freq = 0` for development.",
+            "Useful for settings that php.ini should not have for every pool.";
         "env": OptionKind::Pairs, ""
             => pool!(embed.environment, programs.identity.environment, cgi.identity.environment),
-            "`[pool.NAME.env]`: environment of the processes.", "For applications configured by it.";
+            "`[pool.NAME.env]`: environment variables of the processes.", "Useful for applications that are configured with variables.";
         "clear_env": OptionKind::OnOff, "on"
             => pool!(embed.clear_env, programs.identity.clear_env, cgi.identity.clear_env),
-            "Pass PHP only `env`, `--env`, PATH, PHPRC and PHP_INI_SCAN_DIR. `off`: the server's whole environment.",
-            "`off` is for containers, whose environment is the configuration.";
+            "Pass PHP only `env`, `--env`, PATH, PHPRC and PHP_INI_SCAN_DIR. `off` passes the whole environment of the server.",
+            "Use `off` in containers whose environment is the configuration.";
     }
     "pool.*" LASTING {
         "pm": OptionKind::Word(&["static", "dynamic", "ondemand"]), "dynamic",
-            "php-fpm's: always max_children processes, as many as keep the spares idle, or started with the requests. `static` in mode `worker` and with `--children N`.",
-            "`ondemand` is for many idle sites, `static` for even load.";
+            "As in php-fpm: `static` always runs max_children processes, `dynamic` runs as many as keep the spare ones idle, and `ondemand` starts processes when requests arrive. Mode `worker` and `--children N` use `static`.",
+            "Use `ondemand` for many idle sites, and `static` for even load.";
         "min_spare_servers": OptionKind::IntegerOrAuto(0, 1000), "auto",
-            "`dynamic`: a process is started when fewer are idle; `auto`: half the cores.", "For bursts.";
+            "With `dynamic`, a process is started when fewer are idle. `auto` is half the number of cores.", "Useful for bursts of requests.";
         "max_spare_servers": OptionKind::IntegerOrAuto(1, 1000), "auto",
-            "`dynamic`: a process is stopped when more are idle; `auto`: twice the cores.", "For bursts.";
+            "With `dynamic`, a process is stopped when more are idle. `auto` is twice the number of cores.", "Useful for bursts of requests.";
         "process_idle_timeout": OptionKind::Time(SECOND, DAY), "10s"
             => pool!(embed.process_idle_timeout, programs.process_idle_timeout),
-            "An idle process beyond the spares is stopped after this time.", "For memory that is needed elsewhere sooner.";
+            "The time after which an idle process beyond the spare ones is stopped.", "Useful if other programs need the memory sooner.";
         "max_requests": OptionKind::Integer(0, 1 << 40), "0" => pool!(embed.max_requests, programs.max_requests),
-            "Requests after which a process is replaced (`worker`: up to a tenth, `pool`: a fifth fewer); 0: never.",
-            "For code that leaks anything but memory.";
+            "The number of requests after which a process is replaced (`worker`: up to a tenth fewer, `pool`: up to a fifth fewer); 0 means never.",
+            "Useful for code that leaks something other than memory.";
         "max_memory": OptionKind::SizeOrOff(16 * M, T), "512M" => pool!(embed.max_memory, programs.max_memory),
-            "Resident memory above which a process is replaced between requests.",
-            "For applications that need more than four times PHP's memory_limit.";
+            "The resident memory above which a process is replaced between two requests.",
+            "Useful for applications that need more than four times PHP's memory_limit.";
     }
     "pool.*" OURS {
         "php": OptionKind::Text, "",
-            "As `php` of the server, for this pool.", "For sites that need different versions of PHP.";
+            "Like `php` of the server, for this pool.", "Useful for sites that need different versions of PHP.";
         "shared_cache": OptionKind::SizeOrOff(M, T), "off" => pool!(embed.shared_cache),
-            "Memory for values that PHP keeps from one request to the next: [shared cache](shared-cache.md).",
-            "`64M` for the object cache of WordPress.";
+            "The memory for values that PHP keeps from one request to the next: [shared cache](shared-cache.md).",
+            "Use `64M` for the object cache of WordPress.";
         "watch": OptionKind::Texts, "",
-            "Patterns of files (`src/**/*.php`; in mode `worker` relative to the script): when one changes, processes are replaced one after the other. At most 8192 directories (`WatchIncomplete`).",
-            "For development, and deployments that do not end with `howdah reload`.";
+            "Patterns of files (`src/**/*.php`; in mode `worker` relative to the script). When one of the files changes, the processes are replaced one after the other. The patterns may match at most 8192 directories (`WatchIncomplete`).",
+            "Useful for development, and deployments that do not end with `howdah reload`.";
         "request_slowlog_timeout": OptionKind::TimeOrOff(100, DAY), "10s" => pool!(embed.request_slowlog_timeout),
-            "A request that runs longer has its PHP stack logged (`SlowRequest`).", "For scripts that are meant to run long.";
+            "If a request runs longer, its PHP stack is logged (`SlowRequest`).", "Raise it for scripts that are meant to run long.";
         "request_terminate_timeout_track_finished": OptionKind::OnOff, "off" => pool!(embed.track_finished),
-            "`request_terminate_timeout` also ends what a script does after its response: after `fastcgi_finish_request()`, and in shutdown functions.",
-            "For applications whose background work may hang.";
+            "`request_terminate_timeout` also ends the work that a script does after its response: after `fastcgi_finish_request()`, and in shutdown functions.",
+            "Useful for applications whose background work may hang.";
     }
     "pool.*" WORKER {
         "worker": OptionKind::Path, "",
-            "Script that each process boots once; it takes all requests of the pool by `frankenphp_handle_request()`.",
+            "The script that each process boots once. It gets all requests of the pool with `frankenphp_handle_request()`.",
             "Needed in mode `worker`.";
     }
     "pool.*" PROGRAMS {
         "command": OptionKind::Texts, "php-cgi",
-            "Program that runs PHP scripts, and its arguments. In mode `pool` any that speaks FastCGI on standard input.",
-            "For another PHP, another language, or a wrapper.";
+            "The program that runs PHP scripts, and its arguments. In mode `pool` it can be any program that speaks FastCGI on standard input.",
+            "Useful for another PHP, another language, or a wrapper.";
     }
     "pool.*" POOL {
         "processes": OptionKind::Word(&["auto", "shared", "independent"]), "auto",
-            "`shared`: one program forks max_children children with one opcache (php-cgi, for which `auto` chooses it). `independent`: max_children programs, each replaced and killed alone.",
-            "For php-cgi processes that must not share.";
+            "`shared`: one program forks max_children children with one opcache (`auto` chooses it for php-cgi). `independent`: there are max_children programs, and each is replaced and killed alone.",
+            "Use `independent` for php-cgi processes that must not share an opcache.";
     }
     "pool.*" FASTCGI {
         "fastcgi": OptionKind::Texts, "",
-            "Backends: `unix:PATH`, `HOST:PORT`, a range such as `127.0.0.1:9000-9007`; `weight=N` may follow. The least busy one gets a request.",
+            "Backends: `unix:PATH`, `HOST:PORT`, or a range such as `127.0.0.1:9000-9007`, optionally followed by `weight=N`. A request goes to the least busy backend.",
             "Needed in mode `fastcgi`.";
         "script_root": OptionKind::Pairs, "" => pool!(client.script_root),
-            "`[pool.NAME.script_root]`: directories here and their names where scripts run: `\"/srv/site\" = \"/var/www/html\"`.",
-            "For php-fpm in another container or a chroot.";
+            "`[pool.NAME.script_root]`: directories on this machine and their names where the scripts run: `\"/srv/site\" = \"/var/www/html\"`.",
+            "Useful for php-fpm in another container or a chroot.";
     }
     "pool.*" BACKENDS {
         "max_connections": OptionKind::IntegerOrAuto(1, 4096), "auto" => pool!(client.max_connections),
-            "Connections per backend: php-fpm's `pm.max_children`, which it does not report. `auto`: what the backend reports (php-cgi does), else found by trial. `--children N` overrides it.",
-            "Set it before php-fpm; keep_connections needs it.";
+            "The maximum number of connections per backend: php-fpm's `pm.max_children`, which php-fpm does not report. `auto` uses what the backend reports (php-cgi does), or finds the number by trial. `--children N` overrides it.",
+            "Set it for php-fpm; keep_connections needs it.";
         "keep_connections": OptionKind::OnOff, "on" => pool!(client.keep_connections),
-            "Reuse connections for one second, where the number of processes is known: each holds one. A connection that has carried a request body is never reused.",
-            "`off` is for scripts that work on after `fastcgi_finish_request()`.";
+            "Reuse connections for one second if the number of processes is known, because each connection occupies a process. A connection that has carried a request body is never reused.",
+            "Use `off` for scripts that continue to work after `fastcgi_finish_request()`.";
         "read_timeout": OptionKind::TimeOrOff(10, DAY), "off" => pool!(client.read_timeout),
-            "Longest silence of a backend; then 504 `BackendTimeout`.", "For backends that hang without ending.";
+            "The maximum time that a backend may send nothing; then the response is 504 `BackendTimeout`.", "Useful for backends that hang without exiting.";
     }
     "site" ANY {
-        "name": OptionKind::Text, "", "Name in logs and status; by default its first host.", "For sites without hosts.";
-        "hosts": OptionKind::Texts, "", "`example.org`, `*.example.org`, an address. The first `[[site]]` of the file answers for all other hosts.",
+        "name": OptionKind::Text, "", "The name in logs and in the status. The default is the site's first host.", "Useful for sites without hosts.";
+        "hosts": OptionKind::Texts, "", "`example.org`, `*.example.org` or an address. The first `[[site]]` of the file handles all other hosts.",
             "Needed for more than one site.";
         "listen": OptionKind::Texts, "",
-            "Addresses, as in the top-level `listen`, at which alone this site answers. Of the sites that answer at an address, the first of the file has all hosts that no other has. By default a site answers at all addresses of the top-level `listen`. `--listen` replaces the addresses of the server, not those of a site.",
-            "For an administration on a port of its own, or for two sites with one name.";
-        "root": OptionKind::Path, "", "The directory that is served; by default the command line's.", "Every site of a file sets it.";
+            "The only addresses at which this site responds, written as in the top-level `listen`. Of the sites that use an address, the first one in the file handles all hosts that no other has. By default, a site uses all addresses of the top-level `listen`. `--listen` replaces the addresses of the server, not those of a site.",
+            "Useful for an administration on its own port, or for two sites with the same name.";
+        "root": OptionKind::Path, "", "The directory that is served. The default is the directory on the command line.", "Every site in a file needs it.";
         "recognise": OptionKind::OnOff, "",
-            "`on`: begin with what `howdah serve DIR` would choose for the application in the root; this site's own lines go first. Without the line, only what the application closes is closed. `off`: neither.",
-            "For sites that want few lines.";
-        "pool": OptionKind::Text, "", "Pool that runs its scripts; by default the only one, or `www`.", "For files with several pools.";
+            "`on`: use what `howdah serve DIR` would choose for the application in the root, after the site's own rules. Without this option, only what the application denies is denied. `off`: use nothing of it.",
+            "Useful for short configurations.";
+        "pool": OptionKind::Text, "", "The pool that runs the site's scripts. The default is the only pool, or `www`.", "Useful for files with several pools.";
         // A directory with both index.php and index.html is an application with a placeholder beside it.
         "index": OptionKind::Texts, "index.php, index.html, index.htm",
-            "Names tried in a directory, in order.", "For other names.";
+            "The file names that are tried in a directory, in order.", "Useful for other names.";
         "try_files": OptionKind::Texts, "$uri, $uri/",
-            "What is looked for: `$uri`, `$uri/`, a path made of them, or `=STATUS`; then front_controller, then 404.",
-            "For pages stored as files, and single-page applications.";
+            "What is tried for a path, in order: `$uri`, `$uri/`, a path that contains them, or `=STATUS`. After them come the front_controller, and then 404.",
+            "Useful for pages stored as files, and single-page applications.";
         "front_controller": OptionKind::Text, "",
-            "URL path of the script that gets everything that is no file, such as `/index.php`.",
-            "For nearly every framework.";
-        "php_extensions": OptionKind::Texts, ".php", "Endings of PHP scripts.", "For `.phtml` and the like.";
+            "The URL path of the script that handles all requests for missing files, such as `/index.php`.",
+            "Nearly every framework needs it.";
+        "php_extensions": OptionKind::Texts, ".php", "The file name extensions of PHP scripts.", "Useful for `.phtml` and similar extensions.";
         "htaccess": OptionKind::Word(&["on", "deny", "off"]), "deny",
-            "`on`: `.htaccess` files decide, as under Apache (docs/htaccess.md). `deny`: what they refuse is refused, passwords included; nothing else of them is applied. `off`: they are ignored.",
-            "`on` takes an Apache site over; `off` is for roots known to have none.";
+            "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: what they deny is denied, including passwords, and nothing else of them is applied. `off`: they are ignored.",
+            "Use `on` for a site that comes from Apache, and `off` for roots that certainly have no such files.";
         "symlinks": OptionKind::Word(&["follow", "owner", "beneath"]), "follow",
-            "Where links below the root may lead: anywhere; to files of the link's owner; below the root.",
-            "For roots that others write into. Links in `root` itself are looked at once a second.";
-        "deny": OptionKind::Texts, "", "Globs of URL paths that are refused, files and scripts alike.", "For what must not be seen.";
+            "Where symbolic links below the root may lead: anywhere; only to files of the link's owner; or only below the root.",
+            "Useful for roots that other users write to. Links in `root` itself are checked once per second.";
+        "deny": OptionKind::Texts, "", "Globs of URL paths that are refused, for files and for scripts.", "Useful for files that no client may see.";
         "expose": OptionKind::Texts, "",
-            "Globs of URL paths that are sent although such names never are (dotfiles, backups, sources).", "For `.well-known` files and downloads of sources.";
+            "Globs of URL paths that are sent although files with such names are otherwise never sent (dotfiles, backups, sources).", "Useful for `.well-known` files and downloads of sources.";
         "sendfile": OptionKind::Pairs, "",
-            "`[site.sendfile]`: `\"/protected/\" = \"/srv/files\"`: scripts may have files of this directory sent, by `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
-            "For downloads that PHP only permits.";
+            "`[site.sendfile]`: `\"/protected/\" = \"/srv/files\"` lets scripts send files of this directory, with `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
+            "Useful for downloads that PHP only authorizes.";
         // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit that administrators
         // intend to set; nginx' limit of 1 MB in front of it is a well-known trap.
         "max_body_size": OptionKind::SizeOrOff(1, 1 << 50), "1G",
-            "Longest request body; beyond: 413. post_max_size bounds only what PHP parses.", "For larger uploads, or to refuse sooner.";
+            "The maximum size of a request body; a larger one gets a 413. post_max_size limits only what PHP parses.", "Raise it for larger uploads, or lower it to refuse them sooner.";
         "request_buffering": OptionKind::Word(&["on", "off", "auto"]), "on",
-            "`on`: a script starts when the body is complete. `off`: at once, and a slow client holds a process. `auto`: at once for forms with PHP's upload progress field, in a quarter of the processes.",
-            "For scripts that read uploads as they come.";
-        "types": OptionKind::Pairs, "", "`[site.types]`: media types by extension.", "For extensions that are not known.";
-        "env": OptionKind::Pairs, "", "`[site.env]`: variables in `$_SERVER` and getenv().", "For sites that share a pool.";
-        "php_value": OptionKind::Pairs, "", "`[site.php_value]`: PHP settings that scripts may change.", "For sites that share a pool.";
-        "php_admin_value": OptionKind::Pairs, "", "`[site.php_admin_value]`: those that they cannot change.", "For code you do not trust.";
+            "`on`: a script starts when the body is complete. `off`: it starts at once, and a slow client occupies a process. `auto`: it starts at once for forms with PHP's upload progress field, in at most a quarter of the processes.",
+            "Use `off` for scripts that read uploads while they arrive.";
+        "types": OptionKind::Pairs, "", "`[site.types]`: media types by file name extension.", "Useful for extensions that Howdah does not know.";
+        "env": OptionKind::Pairs, "", "`[site.env]`: variables in `$_SERVER` and getenv().", "Useful for sites that share a pool.";
+        "php_value": OptionKind::Pairs, "", "`[site.php_value]`: PHP settings that scripts may change.", "Useful for sites that share a pool.";
+        "php_admin_value": OptionKind::Pairs, "", "`[site.php_admin_value]`: PHP settings that scripts cannot change.", "Useful for code that you do not trust.";
         "error_pages": OptionKind::Pairs, "",
-            "`[site.error_pages]`: files below the root by status, such as `404 = \"404.html\"`.", "For pages of one's own in place of Howdah's.";
+            "`[site.error_pages]`: files below the root, by status, such as `404 = \"404.html\"`.", "Useful to replace Howdah's own error pages.";
         "cache": OptionKind::Word(&["off", "on", "rfc", "dry-run"]), "off",
-            "`on`: render pages for anonymous readers once, and serve them to all. `rfc`: an HTTP cache (RFC 9111) of what the application allows. `dry-run`: as `on`, but serve nothing from it and count what would have been right or wrong.",
-            "For sites whose pages are read more often than written. See cache.md.";
+            "`on`: render pages for anonymous visitors once, and serve them to all. `rfc`: an HTTP cache (RFC 9111) for what the application allows. `dry-run`: like `on`, but serve nothing from the cache and count how often it would have been right or wrong.",
+            "Useful for sites whose pages are read more often than written. See cache.md.";
         "cache_preset": OptionKind::Text, "auto",
-            "What is known of the application: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `dokuwiki`, `php`. `auto`: what is found in the root, else below it.",
-            "For applications that are not recognised.";
+            "Which application's rules are used: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `dokuwiki` or `php`. `auto` looks for an application in the root, and then below it.",
+            "Useful for applications that are not recognised.";
         "cache_ttl": OptionKind::Time(SECOND, 365 * DAY), "120s" => cache!(rules.ttl),
-            "How long a page without a lifetime of its own is kept; with one, at most 24 hours.", "For pages that change rarely, or by nobody's request.";
+            "How long a page is stored if it has no lifetime of its own. A page with a lifetime is stored for at most 24 hours.", "Useful for pages that change rarely, or that change without a request.";
         "cache_grace": OptionKind::Time(0, DAY), "10s" => cache!(rules.grace),
-            "How long after that it is served while a new one is rendered.", "For slow pages.";
+            "How long after that time a page is served while a new one is rendered.", "Useful for slow pages.";
         "cache_stale_if_error": OptionKind::Time(0, 30 * DAY), "1h" => cache!(rules.stale_if_error),
-            "How long after that it is served when PHP fails.", "For more or less time to repair.";
+            "How long after that time a page is served when PHP fails.", "Set it if repairs take more or less time.";
         "cache_ignore_cookies": OptionKind::Texts, "" => cache!(rules.ignore_cookies),
-            "Cookies that change no page (`*` at the end: all that begin so). Any other unknown one bypasses the cache (`UnknownCookie`).",
-            "For consent banners and the like.";
+            "Cookies that do not change any page (`*` at the end matches all cookies that begin so). Any other unknown cookie bypasses the cache (`UnknownCookie`).",
+            "Useful for consent banners and similar scripts.";
         "cache_ignore_query": OptionKind::Texts, "" => cache!(rules.ignore_query),
-            "Query parameters that change no page; rendered pages do not see them.", "For campaigns with parameters of their own.";
-        "cache_never": OptionKind::Texts, "", "Beginnings of decoded URL paths that are never cached.", "For accounts and carts.";
+            "Query parameters that do not change any page. Rendered pages do not see them.", "Useful for campaigns with their own parameters.";
+        "cache_never": OptionKind::Texts, "", "Beginnings of decoded URL paths that are never cached.", "Useful for accounts and carts.";
         "cache_ignore_writes": OptionKind::Texts, "" => cache!(ignore_writes),
-            "Tables whose writes change no page (`*` at either end), and functions of PostgreSQL, as `name()`.", "For counters and sessions that no preset knows.";
+            "Tables whose writes do not change any page (`*` at either end is possible), and functions of PostgreSQL, written as `name()`.", "Useful for counters and sessions that no preset knows.";
         "cache_flush_on_write": OptionKind::OnOff, "on" => cache!(flush_on_write),
-            "Whether a request that may have written expires all pages of the site; `off`: its own URL only.",
-            "`off` is for applications that purge exactly.";
+            "Whether a request that may have written invalidates all pages of the site; with `off`, it invalidates only its own URL.",
+            "Use `off` for applications that purge exactly.";
         "cache_shadow": OptionKind::Integer(0, 1 << 30), "0" => cache!(shadow),
-            "Re-render every Nth hit and compare (`ShadowDiffers`); 0: never.",
-            "For proof in production; 1000 adds hardly any load.";
+            "Render every Nth hit again and compare the result (`ShadowDiffers`); 0 means never.",
+            "Useful to verify the cache in production; 1000 adds hardly any load.";
         "cache_purge_from": OptionKind::Texts, "",
-            "Who may purge over HTTP (`PURGE /path`, …): addresses, networks, `unix`.", "For applications that purge by requests.";
+            "Which clients may purge over HTTP (`PURGE /path`, …): addresses, networks or `unix`.", "Useful for applications that purge with requests.";
         "cache_purge_token": OptionKind::Text, "",
-            "Secret of 16 characters or more that allows it too, in `X-Purge-Token` or `Authorization: Bearer`.", "For purges from changing addresses.";
+            "A secret of at least 16 characters that also permits purging, in `X-Purge-Token` or `Authorization: Bearer`.", "Useful for purges from changing addresses.";
         "cache_purge_path": OptionKind::Text, "",
-            "Path such as `/purge/`, below which a GET purges what follows.", "For nginx-helper.";
+            "A path such as `/purge/`; a GET below it purges the path that follows.", "Useful for nginx-helper.";
         "cache_keep_tags": OptionKind::OnOff, "off" => cache!(rules.keep_tags),
-            "Pass `Surrogate-Key`, `Cache-Tag` and their kin on to clients.", "For a CDN in front that purges by tags.";
-        "certificate": OptionKind::Sections, "", "`[[site.certificate]]`, below.", "For HTTPS.";
-        "https_redirect": OptionKind::OnOff, "off", "Redirect requests without TLS to `https://`.", "For nearly every site with HTTPS.";
+            "Send `Surrogate-Key`, `Cache-Tag` and the related headers to clients.", "Useful for a CDN in front that purges by tags.";
+        "certificate": OptionKind::Sections, "", "`[[site.certificate]]`, see below.", "Useful for HTTPS.";
+        "https_redirect": OptionKind::OnOff, "off", "Redirect requests without TLS to `https://`.", "Nearly every site with HTTPS needs it.";
         "hsts": OptionKind::Text, "",
-            "Value of `Strict-Transport-Security` in answers by HTTPS, such as `max-age=31536000`.",
-            "For sites that will never again be without HTTPS: browsers remember it.";
-        "rule": OptionKind::Sections, "", "`[[site.rule]]`, below.", "For everything by path.";
+            "The value of `Strict-Transport-Security` in responses over HTTPS, such as `max-age=31536000`.",
+            "Set it only for sites that will always have HTTPS, because browsers remember it.";
+        "rule": OptionKind::Sections, "", "`[[site.rule]]`, see below.", "Useful for everything that depends on the path.";
     }
     "site.certificate" ANY {
         "file": OptionKind::Path, "",
-            "The certificate and those above it, PEM (`fullchain.pem`). Read as root, and again when it changes.",
-            "Every site with HTTPS. Several, as for RSA and ECDSA, are chosen from by what the client takes.";
+            "The certificate and its intermediates, PEM (`fullchain.pem`). It is read as root, and again when it changes.",
+            "Needed for HTTPS with your own certificate. Of several, such as RSA and ECDSA, the one that the client supports is used.";
         "key": OptionKind::Path, "",
-            "Its private key, PEM. Users other than its owner and group must not be able to read it.",
-            "Belongs to `file`, and may be in it.";
+            "The private key, PEM. Users other than its owner and group must not be able to read it.",
+            "Needed with `file`; it may be in the same file.";
     }
     "site.rule" ANY {
-        "path": OptionKind::Text, "", "Matches exactly this path.", "For single pages.";
-        "prefix": OptionKind::Text, "", "Matches this path and everything below it; `$1` is what follows.", "For directories.";
-        "glob": OptionKind::Text, "", "`*` within a name, `**` across directories; without a leading slash at any depth.", "For file name endings.";
-        "regex": OptionKind::Text, "", "A regular expression; `$1` or `${name}` are its groups. It may look around, as in PCRE, within a limit of steps (`RuleUndecided`).", "For what the others cannot say.";
-        "methods": OptionKind::Texts, "", "Only for these methods.", "For read-only areas.";
+        "path": OptionKind::Text, "", "Matches exactly this path.", "Useful for single pages.";
+        "prefix": OptionKind::Text, "", "Matches this path and everything below it; `$1` is the part that follows.", "Useful for directories.";
+        "glob": OptionKind::Text, "", "`*` matches within a name, and `**` across directories. Without a slash at the beginning, the pattern matches at any depth.", "Useful for file name extensions.";
+        "regex": OptionKind::Text, "", "A regular expression; `$1` or `${name}` are its groups. It may use look-around, as in PCRE, within a limit of steps (`RuleUndecided`).", "Useful for paths that the other patterns cannot describe.";
+        "methods": OptionKind::Texts, "", "The rule applies only to these methods.", "Useful for read-only areas.";
         "query": OptionKind::Pairs, "",
-            "Only if these parameters are so: `{ author = \"~ ^[0-9]+$\" }`. A value is a text with `*` for any text, `~ EXPRESSION` (`~*`: in any case), or empty: missing. Compared decoded; several must all hold.",
-            "For what hides behind one path. See access.md.";
-        "cookie": OptionKind::Pairs, "", "Only if these cookies are so.", "For trials.";
-        "header": OptionKind::Pairs, "", "Only if these header fields are so.", "For crawlers and clients of an API.";
+            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text with `*` for any text, `~ EXPRESSION` (`~*` ignores case), or empty, which means that the parameter is missing. Decoded values are compared.",
+            "Useful if one path has several meanings. See access.md.";
+        "cookie": OptionKind::Pairs, "", "The rule applies only if all these cookies match.", "Useful for trials.";
+        "header": OptionKind::Pairs, "", "The rule applies only if all these headers match.", "Useful for crawlers and clients of an API.";
         "env": OptionKind::Pairs, "",
-            "Only if these variables are so: `HTTPS`, `SERVER_PROTOCOL`, `SSL_*` of the client's certificate, `[site.env]`, the server's environment.",
-            "For one file on several machines.";
+            "The rule applies only if all these variables match: `HTTPS`, `SERVER_PROTOCOL`, `SSL_*` of the client's certificate, `[site.env]` and the server's environment.",
+            "Useful for one file on several machines.";
         "from": OptionKind::Texts, "",
-            "Only if the client's address is in one of these networks, or its socket a `unix` one. Who the client is behind proxies, `[trusted_proxies]` says.",
-            "For offices and bad neighbours.";
+            "The rule applies only if the client's address is in one of these networks, or if it uses a unix socket (`unix`). Behind proxies, `[trusted_proxies]` determines the client.",
+            "Useful for offices and abusive networks.";
         "from_file": OptionKind::Path, "",
-            "Or in a network of this file: one a line, `#` begins a comment. Read again within a second when it changes.",
-            "For lists that programs write.";
+            "The rule also applies if the client's address is in a network of this file, which has one network per line; `#` begins a comment. The file is read again within a second when it changes.",
+            "Useful for lists that programs write.";
         "not": OptionKind::Sections, "",
-            "Not if all of this holds: `not = { from = \"10.0.0.0/8\" }`. Several tables: not if one of them holds. What may stand there: `[[site.rule.not]]`, below.",
-            "For exceptions.";
-        "if_missing": OptionKind::OnOff, "off", "Only if the path names no file, script or, where `try_files` has `$uri/`, directory with an index.", "For several front controllers.";
-        "redirect": OptionKind::Text, "", "Sends the client to this path or URL.", "For moved pages.";
-        "status": OptionKind::Integer(300, 399), "302", "The redirect's: 301, 302, 303, 307 or 308.", "Browsers keep a 301 for ever.";
-        "rewrite": OptionKind::Text, "", "Continues with this path; the query is kept.", "For scripts that expect other paths.";
-        "deny": OptionKind::Integer(400, 499), "", "Refuses: 403, 404 or 410.", "For closed areas.";
+            "The rule does not apply if all of this matches: `not = { from = \"10.0.0.0/8\" }`. With several tables, it does not apply if one of them matches. The possible keys are in `[[site.rule.not]]`, below.",
+            "Useful for exceptions.";
+        "if_missing": OptionKind::OnOff, "off", "The rule applies only if the path names no file, no script and, if `try_files` has `$uri/`, no directory with an index.", "Useful for several front controllers.";
+        "redirect": OptionKind::Text, "", "Redirects the client to this path or URL.", "Useful for pages that have moved.";
+        "status": OptionKind::Integer(300, 399), "302", "The status of the redirect: 301, 302, 303, 307 or 308.", "Browsers remember a 301 for ever.";
+        "rewrite": OptionKind::Text, "", "Continues with this path; the query is kept.", "Useful for scripts that expect other paths.";
+        "deny": OptionKind::Integer(400, 499), "", "Refuses the request with 403, 404 or 410.", "Useful for areas without access.";
         "cgi": OptionKind::Text, "",
-            "What the path names is executed as a program by this pool of mode `cgi`, and never sent as a file.", "For `/cgi-bin/`.";
+            "Executes the file at the path as a program with this pool of mode `cgi`; it is never sent as a file.", "Useful for `/cgi-bin/`.";
         "proxy": OptionKind::Texts, "",
-            "Another server answers: `http://127.0.0.1:3000`, `https://HOST`, `h2c://HOST:PORT` or `unix:/path`, with WebSocket. Several: the least busy one; `weight=N` may follow.",
-            "For the Node, Go or Reverb part of a site. See proxy.md.";
-        "proxy_timeout": OptionKind::Time(10, DAY), "60s", "Longest silence of such a server; then 504 `BackendTimeout`.", "For slow servers.";
+            "Passes the request to another server: `http://127.0.0.1:3000`, `https://HOST`, `h2c://HOST:PORT` or `unix:/path`, including WebSocket. Of several servers the least busy one is used; `weight=N` may follow an address.",
+            "Useful for the Node, Go or Reverb part of a site. See proxy.md.";
+        "proxy_timeout": OptionKind::Time(10, DAY), "60s", "The maximum time that such a server may send nothing; then the response is 504 `BackendTimeout`.", "Useful for slow servers.";
         "proxy_health": OptionKind::Text, "",
-            "Path such as `/up`: asked for every five seconds; a server that does not answer it with 2xx or 3xx gets no requests.", "For several servers.";
+            "A path such as `/up`, which is requested every five seconds. A server that does not respond with 2xx or 3xx gets no requests.", "Useful for several servers.";
         "authorizer": OptionKind::Text, "",
-            "Pool (`fastcgi` or `pool`) whose FastCGI authorizer is asked first: 200 allows, and its `Variable-NAME` fields become variables; anything else is the answer. Asked for every path that leads there; nothing there comes from the cache.",
-            "For one login before several applications.";
-        "authorizer_script": OptionKind::Path, "", "Its script, if it is PHP.", "For authorizers written in PHP.";
+            "The pool (`fastcgi` or `pool`) whose FastCGI authorizer is asked first: 200 allows the request, and its `Variable-NAME` headers become variables; any other response is sent to the client. The authorizer is asked for every path that leads there, and nothing there is served from the cache.",
+            "Useful for one login before several applications.";
+        "authorizer_script": OptionKind::Path, "", "The script of the authorizer, if it is PHP.", "Useful for authorizers written in PHP.";
         "auth_request": OptionKind::Text, "",
-            "URL of a server (written as for `proxy`, with a path) that is asked first, by a GET with the client's fields and `X-Forwarded-Method`, `-Uri` and `-Host`: 2xx allows; any other answer is the client's. Nothing there comes from the cache.",
-            "For single sign-on: Authelia, oauth2-proxy, authentik. See access.md.";
+            "The URL of a server (written as for `proxy`, with a path) that is asked first, with a GET that has the client's headers and `X-Forwarded-Method`, `-Uri` and `-Host`: 2xx allows the request; any other response is sent to the client. Nothing there is served from the cache.",
+            "Useful for single sign-on: Authelia, oauth2-proxy, authentik. See access.md.";
         "auth_request_set": OptionKind::Pairs, "",
-            "Variables for PHP from fields of that answer: `{ REMOTE_USER = \"Remote-User\" }`.", "For applications that take the user from the server.";
+            "Variables for PHP from headers of that response: `{ REMOTE_USER = \"Remote-User\" }`.", "Useful for applications that take the user from the server.";
         "auth_basic": OptionKind::Text, "",
-            "Asks for user and password (Basic authentication); the text is the realm, which browsers show. PHP gets `REMOTE_USER`; nothing there comes from the cache.",
-            "For closed areas without a login of their own, such as staging. See access.md.";
+            "Asks for a user name and a password (Basic authentication). The text is the realm, which browsers show. PHP gets `REMOTE_USER`, and nothing there is served from the cache.",
+            "Useful for protected areas without their own login, such as a staging site. See access.md.";
         "auth_basic_user_file": OptionKind::Path, "",
-            "Users and passwords as `htpasswd` writes them (bcrypt, apr1, SHA-1, crypt). Read again when it changes, never sent.",
-            "Belongs to `auth_basic`.";
-        "auth_basic_group_file": OptionKind::Path, "", "Groups: lines of `group: user user`.", "For `auth_basic_require`.";
-        "auth_basic_require": OptionKind::Texts, "", "Who is admitted: `user NAME`, `group NAME`. By default all users.", "For files that several areas share.";
+            "The file of users and passwords, as `htpasswd` writes it (bcrypt, apr1, SHA-1, crypt). It is read again when it changes, and it is never sent.",
+            "Needed with `auth_basic`.";
+        "auth_basic_group_file": OptionKind::Path, "", "The file of groups, with lines such as `group: user user`.", "Useful for `auth_basic_require`.";
+        "auth_basic_require": OptionKind::Texts, "", "The users that are admitted: `user NAME`, `group NAME`. By default all users are admitted.", "Useful for files that several areas share.";
         "limit": OptionKind::Word(&["login"]), "",
-            "`login`: limits requests that log in to known applications (`wp-login.php`, `xmlrpc.php`, `/login` …), in place of paths, methods and parameters; without `rate`, `10/m` with a burst of 20.",
-            "For sites with passwords that can be guessed. See limits.md.";
+            "`login` limits requests that log in to known applications (`wp-login.php`, `xmlrpc.php`, `/login` …), so the rule needs no paths, methods or parameters. Without `rate`, the limit is `10/m` with a burst of 20.",
+            "Useful for sites with passwords that can be guessed. See limits.md.";
         "rate": OptionKind::Text, "",
-            "Requests that one client may send: `10/s`, `30/m`, `100/h`; beyond it 429 `ClientLimited`.",
-            "For log-in pages, searches and APIs. See limits.md.";
+            "The number of requests that one client may send: `10/s`, `30/m`, `100/h`; further requests get 429 `ClientLimited`.",
+            "Useful for log-in pages, searches and APIs. See limits.md.";
         "burst": OptionKind::Integer(0, 1_000_000), "",
-            "How many may come at once beyond one, as nginx' `burst` with `nodelay`. By default the rate's number less one.", "For pages of many parts.";
+            "How many requests may arrive at once in addition to the first one, like nginx' `burst` with `nodelay`. The default is the number of `rate` minus one.", "Useful for pages with many parts.";
         "connections": OptionKind::Integer(1, 1_000_000), "",
-            "Requests of one client that may be in progress at once, as nginx' `limit_conn`; beyond it 429 `ClientLimited`.",
-            "For downloads and streams.";
+            "The number of requests of one client that may be in progress at the same time, like nginx' `limit_conn`; further requests get 429 `ClientLimited`.",
+            "Useful for downloads and streams.";
         "processes": OptionKind::Integer(1, 100_000), "",
-            "PHP processes that one client may have at once. Further requests of it wait.",
-            "For slow pages that crawlers find. See limits.md.";
+            "The number of PHP processes that one client may use at the same time. Further requests of the client wait.",
+            "Useful for slow pages that crawlers find. See limits.md.";
         "limit_by": OptionKind::Text, "address",
-            "What counts as one client: `address`, `network /24 /56` (bits of IPv4 and IPv6), `header NAME`, `cookie NAME`, or `all` together.",
-            "For APIs with keys, and crawlers with many addresses.";
-        "return": OptionKind::Integer(200, 599), "", "Answers with this status and `body`.", "For health checks and `robots.txt`.";
-        "body": OptionKind::Text, "", "The body of `return`.", "For texts with `return`.";
-        "pool": OptionKind::Text, "", "Pool that runs a script here; the last such rule counts.", "For workers on a part of a site.";
-        "set_header": OptionKind::Pairs, "", "Headers to replace in every response: `{ X-Frame-Options = \"DENY\" }`; an empty value removes. Error pages get them, too, except those that say how long a page may be kept and what is in it (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "For security headers.";
-        "add_header": OptionKind::Pairs, "", "Headers to add, likewise.", "For fields that may repeat, such as `Link`.";
-        "cache_control": OptionKind::Text, "", "`Cache-Control` of files; the first such rule counts. Scripts set their own.", "For assets with versions in their names.";
-        "type": OptionKind::Text, "", "`Content-Type` of files, or of `body` (default `text/plain; charset=utf-8`).", "For files without an extension.";
+            "What counts as one client: `address`, `network /24 /56` (prefix lengths of IPv4 and IPv6), `header NAME`, `cookie NAME`, or `all` clients together.",
+            "Useful for APIs with keys, and crawlers with many addresses.";
+        "return": OptionKind::Integer(200, 599), "", "Responds with this status and `body`.", "Useful for health checks and `robots.txt`.";
+        "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for texts with `return`.";
+        "pool": OptionKind::Text, "", "The pool that runs the script here; the last such rule applies.", "Useful for workers in a part of a site.";
+        "set_header": OptionKind::Pairs, "", "Headers that are replaced in every response: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
+        "add_header": OptionKind::Pairs, "", "Headers that are added, in the same way.", "Useful for headers that may repeat, such as `Link`.";
+        "cache_control": OptionKind::Text, "", "The `Cache-Control` of files; the first such rule applies. Scripts set their own.", "Useful for assets with versions in their names.";
+        "type": OptionKind::Text, "", "The `Content-Type` of files, or of `body` (default `text/plain; charset=utf-8`).", "Useful for files without an extension.";
     }
     "site.rule.not" ANY {
-        "path": OptionKind::Text, "", "As in a rule.", "For exceptions.";
-        "prefix": OptionKind::Text, "", "As in a rule.", "For exceptions.";
-        "glob": OptionKind::Text, "", "As in a rule.", "For exceptions.";
-        "regex": OptionKind::Text, "", "As in a rule.", "For exceptions.";
-        "methods": OptionKind::Texts, "", "As in a rule.", "For exceptions.";
-        "query": OptionKind::Pairs, "", "As in a rule.", "For exceptions.";
-        "cookie": OptionKind::Pairs, "", "As in a rule.", "For exceptions.";
-        "header": OptionKind::Pairs, "", "As in a rule.", "For exceptions.";
-        "env": OptionKind::Pairs, "", "As in a rule.", "For exceptions.";
-        "from": OptionKind::Texts, "", "As in a rule.", "For exceptions.";
-        "from_file": OptionKind::Path, "", "As in a rule.", "For exceptions.";
+        "path": OptionKind::Text, "", "The same as in a rule.", "Useful for exceptions.";
+        "prefix": OptionKind::Text, "", "The same as in a rule.", "Useful for exceptions.";
+        "glob": OptionKind::Text, "", "The same as in a rule.", "Useful for exceptions.";
+        "regex": OptionKind::Text, "", "The same as in a rule.", "Useful for exceptions.";
+        "methods": OptionKind::Texts, "", "The same as in a rule.", "Useful for exceptions.";
+        "query": OptionKind::Pairs, "", "The same as in a rule.", "Useful for exceptions.";
+        "cookie": OptionKind::Pairs, "", "The same as in a rule.", "Useful for exceptions.";
+        "header": OptionKind::Pairs, "", "The same as in a rule.", "Useful for exceptions.";
+        "env": OptionKind::Pairs, "", "The same as in a rule.", "Useful for exceptions.";
+        "from": OptionKind::Texts, "", "The same as in a rule.", "Useful for exceptions.";
+        "from_file": OptionKind::Path, "", "The same as in a rule.", "Useful for exceptions.";
     }
     "job" ANY {
-        "name": OptionKind::Text, "", "In log, status and metrics.", "Needed without `preset`.";
+        "name": OptionKind::Text, "", "The name in the log, the status and the metrics.", "Needed without `preset`.";
         "command": OptionKind::Texts, "",
-            "Program (a path, or in PATH) and arguments. `php` is Howdah's own, with the options of `howdah php`.",
+            "The program (a path, or a name in PATH) and its arguments. `php` is Howdah's own, with the options of `howdah php`.",
             "Needed without `preset`.";
         "preset": OptionKind::Word(&PRESET_NAMES), "",
             "Runs `wp-cron.php` or `artisan schedule:run` of a site every minute.",
-            "For WordPress and Laravel.";
-        "directory": OptionKind::Path, ".", "Where it runs.", "For relative names.";
+            "Useful for WordPress and Laravel.";
+        "directory": OptionKind::Path, ".", "The directory in which the job runs.", "Needed for relative file names.";
         "schedule": OptionKind::Text, "",
-            "Minute, hour, day of month, month, day of week (before them perhaps a second), or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Without it the job always runs.",
-            "In place of cron.";
-        "time_zone": OptionKind::Text, "", "The schedule's, such as `Europe/Berlin`; by default the machine's.", "For machines on UTC.";
-        "jitter": OptionKind::Time(0, DAY), "0s", "A scheduled run starts up to so much later.", "For many servers.";
+            "Minute, hour, day of month, month and day of week, optionally with the second before them; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Without it, the job always runs.",
+            "Use it instead of cron.";
+        "time_zone": OptionKind::Text, "", "The time zone of the schedule, such as `Europe/Berlin`. The default is the zone of the machine.", "Useful for machines that use UTC.";
+        "jitter": OptionKind::Time(0, DAY), "0s", "A scheduled run starts up to this much later.", "Useful for many servers.";
         "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) a scheduled run is for.",
-            "`each` is for work on the machine itself.";
-        "processes": OptionKind::Integer(1, 1000), "1", "Processes at once, without `schedule`.", "For busy queues.";
-        "user": OptionKind::Text, "", "User of its processes; by default the server's.", "For other owners.";
-        "env": OptionKind::Pairs, "", "`[job.env]`: its environment.", "For applications configured by it.";
-        "clear_env": OptionKind::OnOff, "on", "Nothing of the server's environment.", "`off` is for containers.";
-        "max_memory": OptionKind::SizeOrOff(16 * M, T), "off", "Resident memory of a process, above which it is asked to end: `JobTooLarge`.", "For leaks.";
-        "timeout": OptionKind::TimeOrOff(100, 365 * DAY), "off", "Time after which a process is asked to end: `JobTimeout`.", "For runs that may hang.";
+            "Use `each` for work on the machine itself.";
+        "processes": OptionKind::Integer(1, 1000), "1", "The number of processes that run at the same time, without `schedule`.", "Useful for busy queues.";
+        "user": OptionKind::Text, "", "The user of the job's processes. The default is the server's user.", "Useful for files with other owners.";
+        "env": OptionKind::Pairs, "", "`[job.env]`: environment variables of the job.", "Useful for applications that are configured with variables.";
+        "clear_env": OptionKind::OnOff, "on", "Pass nothing of the server's environment to the job.", "Use `off` in containers.";
+        "max_memory": OptionKind::SizeOrOff(16 * M, T), "off", "The resident memory of a process above which it is sent SIGTERM: `JobTooLarge`.", "Useful for code that leaks memory.";
+        "timeout": OptionKind::TimeOrOff(100, 365 * DAY), "off", "The time after which a process is sent SIGTERM: `JobTimeout`.", "Useful for runs that may hang.";
         "stop_timeout": OptionKind::Time(0, DAY), "60s",
-            "Time for the job in hand after SIGTERM; then the process is killed: `JobKilled`. When the server stops, `timeouts.stop` or `drain` if that is less.",
-            "For long jobs.";
+            "The time for the current work after SIGTERM; then the process is killed: `JobKilled`. When the server stops, `timeouts.stop` or `timeouts.drain` applies if that is shorter.",
+            "Useful for long jobs.";
     }
 }
 
@@ -705,58 +705,62 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "",
         "group",
-        "write it behind the user: `user = \"www-data:www-data\"`",
+        "write it after the user: `user = \"www-data:www-data\"`",
     ),
     ("log", "access_delay", "lines are written within a second"),
-    ("limits", "request_line", "it is a quarter of `header`"),
-    ("limits", "headers", "it is 100"),
+    (
+        "limits",
+        "request_line",
+        "the limit is a quarter of `header`",
+    ),
+    ("limits", "headers", "the limit is 100"),
     (
         "limits",
         "body_rate",
-        "`min_rate` is for bodies and answers",
+        "use `min_rate`, which applies to request bodies and responses",
     ),
     (
         "limits",
         "send_rate",
-        "`min_rate` is for bodies and answers",
+        "use `min_rate`, which applies to request bodies and responses",
     ),
-    ("limits", "discarded_body", "it is 256 KiB"),
+    ("limits", "discarded_body", "the limit is 256 KiB"),
     (
         "limits",
         "body_memory",
-        "it is 64 KiB; longer bodies wait in `spill_directory`",
+        "the limit is 64 KiB; larger bodies are stored in `spill_directory`",
     ),
     (
         "limits",
         "response_memory",
-        "it is 256 KiB; the rest waits in `spill_directory`",
+        "the limit is 256 KiB; the rest is stored in `spill_directory`",
     ),
-    ("timeouts", "lingering", "it is 30 s"),
+    ("timeouts", "lingering", "the time is 30 s"),
     (
         "timeouts",
         "fork",
-        "it is a third of `hang`, or 10 s if that is more",
+        "the time is a third of `hang`, or 10 s if that is longer",
     ),
     ("compression", "enable", "use `codings = \"off\"`"),
     (
         "compression",
         "min_size",
-        "it is 860 bytes: below, the answer is one packet either way",
+        "the minimum is 860 bytes; a smaller response fits into one packet anyway",
     ),
     (
         "compression",
         "gzip_level",
-        "it is 5: higher levels gain little",
+        "the level is 5; higher levels gain little",
     ),
     (
         "compression",
         "brotli_level",
-        "it is 4: the fastest level that beats gzip's highest",
+        "the level is 4, the fastest level that compresses better than gzip's highest",
     ),
     (
         "compression",
         "zstd_level",
-        "it is 3, the library's own default",
+        "the level is 3, the library's default",
     ),
     (
         "trusted_proxies",
@@ -766,17 +770,17 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "trusted_proxies",
         "port",
-        "the port is that of the host, or the scheme's; the proxy names it in `Host` or `X-Forwarded-Host`",
+        "the port is that of the host, or the default port of the scheme; the proxy names it in `Host` or `X-Forwarded-Host`",
     ),
     (
         "pool.*",
         "group",
-        "write it behind the user: `user = \"www-data:www-data\"`",
+        "write it after the user: `user = \"www-data:www-data\"`",
     ),
     (
         "pool.*",
         "start_servers",
-        "as many start as there are cores, within the spares",
+        "as many processes start as there are cores, within the limits of spare servers",
     ),
     (
         "pool.*",
@@ -796,38 +800,38 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "pool.*",
         "ports",
-        "programs get unix sockets that nobody else can reach",
+        "programs get unix sockets that no other program can reach",
     ),
     (
         "pool.*",
         "keep_timeout",
-        "an idle connection is kept for one second",
+        "an idle connection stays open for one second",
     ),
-    ("pool.*", "send_timeout", "it is 60 s"),
+    ("pool.*", "send_timeout", "the time is 60 s"),
     (
         "pool.*",
         "connect_timeout",
-        "it is 5 s; then another backend is tried",
+        "the time is 5 s; then another backend is tried",
     ),
     (
         "pool.*",
         "restart_time",
-        "requests wait 10 s for backends that are away",
+        "requests wait 10 s for backends that are down",
     ),
     (
         "pool.*",
         "request_body_directory",
-        "bodies are sent over the connection",
+        "request bodies are always sent over the connection",
     ),
     (
         "site",
         "cache_tables",
-        "every write makes all pages old; name tables whose writes change no page in `cache_ignore_writes`",
+        "every write invalidates all pages; name tables whose writes change no page in `cache_ignore_writes`",
     ),
     (
         "site",
         "default",
-        "the first [[site]] of the file answers for all other hosts; move this one to the top",
+        "the first [[site]] of the file handles all other hosts; move this one to the top",
     ),
     (
         "site",
@@ -837,12 +841,12 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "site",
         "root_resolution",
-        "links in `root` are looked at once a second; name the release itself to choose the moment",
+        "links in `root` are checked once per second; name the directory of the release itself to choose the moment",
     ),
     (
         "site",
         "precompressed",
-        "files such as `x.css.gz` are sent if they are not older than `x.css`; delete those that should not be",
+        "files such as `x.css.gz` are sent if they are not older than `x.css`; delete files that should not be sent",
     ),
     (
         "site",
@@ -862,17 +866,17 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "site",
         "cache_max_ttl",
-        "no page is kept longer than 24 hours",
+        "no page is stored longer than 24 hours",
     ),
     (
         "site",
         "cache_max_object",
-        "it is 8 MiB, or a sixteenth of `[cache] memory` if that is more",
+        "the limit is 8 MiB, or a sixteenth of `[cache] memory` if that is more",
     ),
     (
         "site",
         "cache_litespeed",
-        "`X-LiteSpeed-*` is always understood where the cache is on",
+        "`X-LiteSpeed-*` is always understood if the cache is on",
     ),
     (
         "site.rule",

@@ -73,16 +73,16 @@ fn resolve<'v>(
     for (name, value) in variables {
         match written.iter().position(|other| other == name) {
             Some(_) if value.contains(['\n', '\0']) => {
-                meaning
-                    .advice
-                    .push(format!("{name}: a setting is one line; it has no effect"));
+                meaning.advice.push(format!(
+                    "{name}: a setting must be a single line; this one has no effect"
+                ));
             }
             Some(at) => meaning.settings.push((names[at].clone(), value.clone())),
             None => {
                 let written: Vec<&str> = written.iter().map(String::as_str).collect();
                 let near = suggest::nearest(name, &written);
                 let near = near.map_or_else(
-                    || ": is it mistyped, or its extension not loaded?".to_owned(),
+                    || ": is it mistyped, or is its extension not loaded?".to_owned(),
                     |near| format!("; did you mean {near}?"),
                 );
                 meaning.advice.push(format!(
@@ -136,7 +136,7 @@ mod tests {
             advice,
             [
                 "SettingUnknown: PHP has no setting for PHP_MEMRY_LIMIT; did you mean PHP_MEMORY_LIMIT?",
-                "PHP_OPCACHE_MEMORY_CONSUMPTION: a setting is one line; it has no effect",
+                "PHP_OPCACHE_MEMORY_CONSUMPTION: a setting must be a single line; this one has no effect",
             ]
         );
         assert!(

@@ -84,7 +84,7 @@ fn sections<'f, 'm, 't>(
             top.file().mistake(
                 name.place.clone(),
                 format!(
-                    "pool.{}: a pool's name has up to 32 letters, digits, `-`, `_`, `.`",
+                    "pool.{}: the name of a pool has up to 32 letters, digits, `-`, `_` and `.`",
                     name.value.escape_debug()
                 ),
             );
@@ -148,7 +148,7 @@ fn check_ini_arguments(
         }
         let pools = elsewhere.join(", ");
         let message = format!(
-            "{option}: has no effect in mode `fastcgi` (pool {pools}), whose PHP is started elsewhere; say it in php-fpm's pool, or as the site's php_value and env"
+            "{option}: has no effect in mode `fastcgi` (pool {pools}), whose PHP is started elsewhere; set it in php-fpm's pool, or as the site's php_value and env"
         );
         if elsewhere.len() == modes.len() {
             top.file().mistake(None, message);
@@ -165,9 +165,9 @@ fn refuse_options_of_other_modes(section: &ConfigSection<'_, '_, '_>, mode: &str
         let words: Vec<String> = spec.modes.iter().map(|word| format!("`{word}`")).collect();
         let why = match mode {
             "fastcgi" if spec.modes.contains(&"embed") => {
-                "; PHP is started elsewhere: say it in php-fpm's pool, or as the site's php_value and env"
+                "; PHP is started elsewhere: set it in php-fpm's pool, or as the site's php_value and env"
             }
-            "cgi" if spec.modes.contains(&"embed") => "; its processes live for one request",
+            "cgi" if spec.modes.contains(&"embed") => "; its processes handle only one request",
             _ => "",
         };
         let message = format!(
@@ -195,7 +195,10 @@ fn command_line_defines(
 pub fn parse_define(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').unwrap_or((text, "1"));
     match name.trim().is_empty() || text.contains(['\0', '\n']) {
-        true => Err(format!("-d: `{}` is not NAME=VALUE", text.escape_debug())),
+        true => Err(format!(
+            "-d: expected NAME=VALUE, found `{}`",
+            text.escape_debug()
+        )),
         false => Ok((name.trim().to_owned(), value.to_owned())),
     }
 }
@@ -218,7 +221,10 @@ fn command_line_environment(
                 pairs.push((name.to_owned(), value));
             }
             Ok(_) => {
-                let message = format!("--env: `{}` is not NAME=VALUE", text.escape_debug());
+                let message = format!(
+                    "--env: expected NAME=VALUE, found `{}`",
+                    text.escape_debug()
+                );
                 top.file().mistake(None, message);
             }
             Err(why) => {

@@ -62,7 +62,7 @@ fn refuse_options_of_independent_programs(section: &ConfigSection<'_, '_, '_>) {
     for key in ["pm", "max_memory", "max_connections"] {
         if section.has(key) {
             let message = format!(
-                "{key}: has no effect with processes = \"shared\", where PHP forks its children itself; say processes = \"independent\""
+                "{key}: has no effect with processes = \"shared\", where PHP forks its children itself; set processes = \"independent\""
             );
             section.file().mistake(section.place_of(key), message);
         }
@@ -96,7 +96,7 @@ fn command(section: &ConfigSection<'_, '_, '_>) -> Vec<String> {
         return words;
     }
     let Some(program) = words.first_mut() else {
-        let message = "command: names no program".to_owned();
+        let message = "command: the list is empty; name a program".to_owned();
         section.file().mistake(section.place_of("command"), message);
         return words;
     };
@@ -105,7 +105,7 @@ fn command(section: &ConfigSection<'_, '_, '_>) -> Vec<String> {
         None => {
             let advice = match program.contains("php-cgi") {
                 true => "; install it (Debian: apt install php-cgi), or name another `command`",
-                false => "; name an executable file, or one in PATH",
+                false => "; name an executable file, or a program in PATH",
             };
             let message =
                 format!("ProgramMissing: command: there is no program `{program}`{advice}");

@@ -306,7 +306,8 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
     pub fn word<T: Copy>(&self, key: &str, meanings: &[(&str, T)]) -> T {
         let text = self.text(key).unwrap_or_default();
         let meaning = meanings.iter().find(|(word, _)| *word == text);
-        let (_, meaning) = meaning.unwrap_or_else(|| unreachable!("{key} has no word `{text}`"));
+        let (_, meaning) =
+            meaning.unwrap_or_else(|| unreachable!("{key} does not accept the word `{text}`"));
         *meaning
     }
 
@@ -327,7 +328,7 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
                 }),
                 other => {
                     let found = type_name(other);
-                    let message = format!("{key}: expected a text in quotes, found {found}");
+                    let message = format!("{key}: expected a string in quotes, found {found}");
                     self.file.mistake(Some(item.span()), message);
                     None
                 }
@@ -364,13 +365,14 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
                 DeValue::Float(number) => number.as_str().to_owned(),
                 DeValue::Boolean(on) => if *on { "1" } else { "0" }.to_owned(),
                 other => {
-                    let message = format!("{key}: expected a text, found {}", type_name(other));
+                    let message = format!("{key}: expected a string, found {}", type_name(other));
                     self.file.mistake(Some(value.span()), message);
                     return None;
                 }
             };
             if text.contains(['\0', '\n']) || name.get_ref().contains(['\0', '=', '\n']) {
-                let message = format!("{key}: a name or value cannot hold a line end or NUL");
+                let message =
+                    format!("{key}: a name or value cannot contain a line end or a NUL byte");
                 self.file.mistake(Some(value.span()), message);
                 return None;
             }
@@ -397,7 +399,7 @@ fn scalar(value: &DeValue<'_>) -> WrittenValue {
 
 fn type_name(value: &DeValue<'_>) -> &'static str {
     match value {
-        DeValue::String(_) => "a text",
+        DeValue::String(_) => "a string",
         DeValue::Integer(_) => "a number",
         DeValue::Float(_) => "a number with a fraction",
         DeValue::Boolean(_) => "`true` or `false`",

@@ -34,7 +34,7 @@ pub(super) fn check_cgi_rules(
             None => "is not configured".to_owned(),
         };
         let message = format!(
-            "cgi: the pool `{}` {why}; a rule's programs need one of mode `cgi`: [pool.programs] mode = \"cgi\"",
+            "cgi: the pool `{}` {why}; the programs of a rule need a pool of mode `cgi`: [pool.programs] mode = \"cgi\"",
             name.escape_debug()
         );
         section.file().mistake(section.place_of("rule"), message);
@@ -45,7 +45,7 @@ pub(super) fn check_cgi_rules(
 fn refuse_if_missing_for_access_check(section: &ConfigSection<'_, '_, '_>, key: &str) {
     if section.is_on("if_missing") {
         let message = format!(
-            "{key}: what may be seen cannot depend on if_missing: a file that comes or goes would open the rest"
+            "{key}: access cannot depend on if_missing: creating or deleting a file would give access to the rest"
         );
         section.file().mistake(section.place_of(key), message);
     }
@@ -69,7 +69,7 @@ pub(super) fn check_authorizers(
             None => "is not configured".to_owned(),
         };
         let message = format!(
-            "authorizer: the pool `{}` {why}; FastCGI authorizers need one of mode `fastcgi` (they run elsewhere) or `pool` (they are started here)",
+            "authorizer: the pool `{}` {why}; FastCGI authorizers need a pool of mode `fastcgi` (they run elsewhere) or `pool` (Howdah starts them)",
             name.escape_debug()
         );
         section.file().mistake(place, message);
@@ -97,7 +97,7 @@ pub(super) fn given_pattern(section: &ConfigSection<'_, '_, '_>) -> Option<Optio
         [] => return Some(None),
         [key] => key,
         [first, ..] => {
-            let message = format!("only one of {} can stand here", given.join(", "));
+            let message = format!("only one of {} is possible here", given.join(", "));
             file.mistake(section.place_of(first), message);
             return None;
         }
@@ -216,7 +216,7 @@ fn check_actions(section: &ConfigSection<'_, '_, '_>) -> Option<Option<&'static 
     }
     let all = [&actions[..], &edits[..]].concat();
     if !actions.is_empty() && all.len() > 1 {
-        let message = format!("a rule may have only one action (found {})", all.join(", "));
+        let message = format!("a rule can have only one action (found {})", all.join(", "));
         mistake(all[0], message);
         return None;
     }
@@ -232,30 +232,36 @@ fn check_actions(section: &ConfigSection<'_, '_, '_>) -> Option<Option<&'static 
         ("auth_basic_require", "auth_basic"),
     ] {
         if section.has(key) && !section.has(of) {
-            mistake(key, format!("{key}: belongs to a rule with `{of}`"));
+            mistake(
+                key,
+                format!("{key}: is possible only in a rule with `{of}`"),
+            );
         }
     }
     if section.has("burst") && !section.has("rate") && !section.has("limit") {
         mistake(
             "burst",
-            "burst: belongs to a rule with `rate` or `limit`".to_owned(),
+            "burst: is possible only in a rule with `rate` or `limit`".to_owned(),
         );
     }
     if section.has("limit_by") && given(&LIMIT_KEYS).is_empty() {
         let of = LIMIT_KEYS.map(|key| format!("`{key}`")).join(", ");
-        mistake("limit_by", format!("limit_by: belongs to a rule with {of}"));
+        mistake(
+            "limit_by",
+            format!("limit_by: is possible only in a rule with {of}"),
+        );
     }
     if types_files && !actions.is_empty() {
         mistake(
             "type",
-            "type: is for files, or belongs to a rule with `return`".to_owned(),
+            "type: is possible only for files, or in a rule with `return`".to_owned(),
         );
     }
     let is_about_files = section.has("cache_control") || types_files;
     for key in CONDITION_KEYS.into_iter().chain(["if_missing"]) {
         if is_about_files && section.has(key) {
             let message =
-                format!("{key}: has no effect on how files are sent; use a rule of its own");
+                format!("{key}: has no effect on how files are sent; use a separate rule");
             mistake(key, message);
         }
     }
@@ -278,8 +284,7 @@ fn authentication(section: &ConfigSection<'_, '_, '_>) -> Option<Authentication>
     let file = section.file();
     let realm = section.text("auth_basic")?;
     let Some(users) = section.path("auth_basic_user_file") else {
-        let message =
-            "auth_basic: needs `auth_basic_user_file`, which `htpasswd -cB FILE USER` makes";
+        let message = "auth_basic: needs `auth_basic_user_file`, a file that `htpasswd -cB FILE USER` creates";
         file.mistake(section.place_of("auth_basic"), message);
         return None;
     };
@@ -313,7 +318,7 @@ fn authentication(section: &ConfigSection<'_, '_, '_>) -> Option<Authentication>
         match demand.read() {
             Ok(lines) => {
                 for line in lines {
-                    file.advise(place(), format!("nobody can log in by {line}"));
+                    file.advise(place(), format!("no user can log in with {line}"));
                 }
             }
             Err(why) => file.mistake(place(), format!("auth_basic: cannot read {why}")),
@@ -334,14 +339,14 @@ fn auth_request(section: &ConfigSection<'_, '_, '_>) -> Option<AuthRequest> {
         let (variable, field) = &pair.value;
         if !may_be_granted(variable.as_bytes()) {
             let message = format!(
-                "auth_request_set: `{}` cannot be set: the server sets it, or it is no name of a variable, such as REMOTE_USER",
+                "auth_request_set: `{}` cannot be set: the server sets it itself, or it is not the name of a variable, such as REMOTE_USER",
                 variable.escape_debug()
             );
             file.mistake(pair.place.clone(), message);
         }
         if !is_token(field.as_bytes()) {
             let message = format!(
-                "auth_request_set: `{}` is no name of a header field, such as `Remote-User`",
+                "auth_request_set: `{}` is not the name of a header, such as `Remote-User`",
                 field.escape_debug()
             );
             file.mistake(pair.place.clone(), message);
@@ -388,7 +393,8 @@ fn proxy(section: &ConfigSection<'_, '_, '_>) -> Option<ServerGroupConfig> {
     }
     let timeout = section.time("proxy_timeout");
     if section.texts("proxy").is_empty() {
-        let message = "proxy: names no server; one is written `http://127.0.0.1:3000`".to_owned();
+        let message =
+            "proxy: the list is empty; name a server, such as `http://127.0.0.1:3000`".to_owned();
         file.mistake(section.place_of("proxy"), message);
     }
     if servers.is_empty() {

@@ -176,7 +176,7 @@ pub fn status(top: &ConfigSection<'_, '_, '_>) -> StatusSettings {
     let section = top.section("status", "status");
     let path = section.text("path");
     if path.as_ref().is_some_and(|path| !path.starts_with('/')) {
-        let message = "path: the path of the status page begins with `/`";
+        let message = "path: the path of the status page must begin with `/`";
         section.file().mistake(section.place_of("path"), message);
     }
     StatusSettings {

@@ -71,13 +71,13 @@ pub fn sites(
         && sections.iter().all(|section| section.has("root"))
     {
         let message = format!(
-            "the directory {} on the command line would not be served: every site of the configuration has its own root; leave one of them out",
+            "the directory {} on the command line would not be served, because every site of the configuration has its own root; remove the directory or a root",
             directory.display()
         );
         top.file().mistake(None, message);
     }
     if !arguments.domain.is_empty() {
-        let message = "--domain: the sites of the configuration have `hosts` of their own";
+        let message = "--domain: the sites of the configuration have their own `hosts`";
         top.file().mistake(None, message);
     }
     let mut sites: Vec<SiteConfig> = Vec::new();
@@ -150,7 +150,7 @@ impl SiteClaims {
         let before = self.addresses.len();
         self.addresses.extend(addresses);
         if self.addresses.len() == before && site.hosts.is_empty() {
-            let message = "hosts: without them no request reaches this site: the first one has all names that no site has";
+            let message = "hosts: without hosts, no request reaches this site, because the first site handles all names that no site has";
             section.file().advise(section.place.clone(), message);
         }
     }
@@ -178,7 +178,7 @@ fn recognised_site(
 ) -> Option<SiteConfig> {
     if is_system_directory(directory) {
         let message = format!(
-            "SystemDirectory: {} belongs to the system, and all of it would be published; name the directory of the site",
+            "SystemDirectory: {} belongs to the operating system, and all its files would be published; name the directory of the site",
             directory.display()
         );
         top.file().mistake(place, message);
@@ -226,7 +226,7 @@ fn enable_own_htaccess(site: &mut SiteConfig, chosen: &mut Vec<String>) {
         return;
     };
     site.htaccess = HtaccessMode::On;
-    chosen.push("  .htaccess files decide, as under Apache: htaccess = \"on\"".to_owned());
+    chosen.push("  .htaccess files are applied, as in Apache: htaccess = \"on\"".to_owned());
     if routes {
         leave_routes_to_files(site);
     }
@@ -246,7 +246,7 @@ fn warn_of_writable_root(section: &ConfigSection<'_, '_, '_>, root: &Path, place
         section.file().advise(
             place,
             format!(
-                "every user of this machine can write into {}, and so run PHP here: chmod o-w",
+                "every user of this machine can write to {} and so run PHP in this pool: chmod o-w",
                 root.display()
             ),
         );
@@ -281,7 +281,7 @@ fn site(
         .path("root")
         .or_else(|| arguments.dir.clone())
         .unwrap_or_else(|| {
-            let message = "root: a site needs the directory it serves";
+            let message = "root: a site needs a root, the directory that it serves";
             file.mistake(section.place.clone(), message);
             PathBuf::from(".")
         });
@@ -388,7 +388,7 @@ fn check_settings(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig, pools:
                 let (name, _) = &pair.value;
                 if is_pool_setting(name) {
                     let message = format!(
-                        "{key}: `{name}` does nothing for a site, since PHP reads it once, at its start; it works for a whole pool: [pool.{}.php_value]",
+                        "{key}: `{name}` has no effect for a site, because PHP reads it only once, at its start; set it for the whole pool: [pool.{}.php_value]",
                         mode.name()
                     );
                     section.file().mistake(pair.place, message);
@@ -406,7 +406,7 @@ fn check_settings(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig, pools:
     ] {
         if given {
             let message = format!(
-                "{key}: a site's settings do not reach PHP in mode `{}`; say it in [pool.{}.php_value], a pool for each site",
+                "{key}: settings of a site do not reach PHP in mode `{}`; set it in [pool.{}.php_value], with one pool for each site",
                 mode.word(),
                 mode.name()
             );

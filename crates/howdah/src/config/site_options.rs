@@ -96,7 +96,10 @@ pub fn files(section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
         match status.parse() {
             Ok(status) => site.error_pages.push((status, path)),
             Err(_) => {
-                let message = format!("error_pages: `{}` is no status", status.escape_debug());
+                let message = format!(
+                    "error_pages: `{}` is not a status that can have an error page",
+                    status.escape_debug()
+                );
                 file.mistake(page.place, message);
             }
         }

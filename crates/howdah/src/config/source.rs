@@ -116,7 +116,7 @@ impl ConfigSource {
                 continue;
             }
             if let Some(include) = table.get("include") {
-                let message = format!("include belongs in {}", self.name());
+                let message = format!("include is possible only in {}", self.name());
                 mistakes.add_mistake(include.span(), message);
             }
             self.merge(&mut all, table, "", mistakes);
@@ -325,7 +325,7 @@ mod tests {
                 "{}:4:1: unknown key `include` in [site]",
                 at("sites.d/c.toml")
             ),
-            format!("{d}:1:11: include belongs in {main}"),
+            format!("{d}:1:11: include is possible only in {main}"),
         ];
         assert_eq!(said.len(), expected.len(), "{}", said.join("\n"));
         for (said, expected) in said.iter().zip(&expected) {

@@ -75,16 +75,19 @@ impl LoadedCertificate {
         let now = SystemTime::now();
         let left = end.duration_since(now).unwrap_or_default();
         if end <= now {
-            Some("CertificateExpired: clients refuse it; renew it".to_owned())
+            Some(
+                "CertificateExpired: the certificate has expired, so clients refuse it; renew it"
+                    .to_owned(),
+            )
         } else if begin > now {
             Some(
-                "CertificateNotYetValid: clients refuse it until then; is the clock right?"
+                "CertificateNotYetValid: the certificate is not valid yet, so clients refuse it; is the clock right?"
                     .to_owned(),
             )
         } else if left <= EXPIRY_WARNING {
             let days = left.as_secs() / (24 * 3600);
             Some(format!(
-                "CertificateExpiresSoon: it ends in {days} days; renew it"
+                "CertificateExpiresSoon: the certificate expires in {days} days; renew it"
             ))
         } else {
             None
@@ -101,7 +104,7 @@ fn read_certificate_file(path: &Path) -> Result<Vec<u8>, BadCertificate> {
     let meta = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
     if !meta.is_file() || meta.len() > MAX_FILE_BYTES {
         return Err(unreadable(format!(
-            "no file of at most {MAX_FILE_BYTES} bytes"
+            "it is not a regular file of at most {MAX_FILE_BYTES} bytes"
         )));
     }
     fs::read(path).map_err(|error| unreadable(error.to_string()))
@@ -116,7 +119,7 @@ pub fn check(
 ) {
     let tls = listen.iter().any(|listen| listen.tls);
     if tls && !files && !ordered {
-        let message = "listen: tls needs a certificate: name the site's `hosts` to have it ordered, or [[site.certificate]] with `file` and `key`";
+        let message = "listen: tls needs a certificate: set the site's `hosts` to order one, or add a [[site.certificate]] with `file` and `key`";
         top.file().mistake(top.place_of("listen"), message);
     }
     if !tls && files {
@@ -172,7 +175,7 @@ impl ConfiguredTls {
         match bytes.as_chunks::<KEY_BYTES>() {
             (keys @ [_, ..], []) => Ok(Some(keys.to_vec())),
             _ => Err(wrong(&format_args!(
-                "keys have {KEY_BYTES} bytes each, and this file has {}: openssl rand {KEY_BYTES}",
+                "each key has {KEY_BYTES} bytes, but this file has {}: create it with openssl rand {KEY_BYTES}",
                 bytes.len()
             ))),
         }
@@ -212,8 +215,7 @@ pub fn read_site_options(section: &ConfigSection<'_, '_, '_>, site: &mut SiteCon
     if let Some(value) = &site.hsts
         && !is_hsts(value)
     {
-        let message =
-            "hsts: write `max-age=SECONDS`, then perhaps `; includeSubDomains` and `; preload`";
+        let message = "hsts: expected `max-age=SECONDS`, optionally followed by `; includeSubDomains` and `; preload`";
         section.file().mistake(section.place_of("hsts"), message);
     }
 }
@@ -245,7 +247,7 @@ pub fn certificates(
         let (Some(chain), Some(key)) = (own.path("file"), own.path("key")) else {
             file.mistake(
                 own.place.clone(),
-                "a certificate needs `file` (the certificate and those above it) and `key` (its private key)",
+                "a certificate needs `file` (the certificate and its intermediates) and `key` (its private key)",
             );
             continue;
         };
@@ -282,7 +284,7 @@ fn advise(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig, loaded: &Loade
         .collect();
     if !names.is_empty() && !names.iter().any(|name| certificate.covers(name)) {
         advise(format!(
-            "the certificate is for {}, and covers none of the site's `hosts`",
+            "the certificate is for {} and does not cover any of the site's `hosts`",
             certificate.names.join(", ")
         ));
     }

@@ -28,7 +28,7 @@ pub fn traces(top: &ConfigSection<'_, '_, '_>) -> Option<TraceSettings> {
     let headers = section.pairs("headers");
     let Some(endpoint) = section.text("endpoint") else {
         if let Some(given) = section.given_options().next() {
-            let message = "[traces] has no `endpoint`, to which the spans are to be sent";
+            let message = "[traces] has no `endpoint` to send the spans to";
             section.file().mistake(section.place_of(given.key), message);
         }
         return None;

@@ -147,20 +147,22 @@ pub fn parse(kind: OptionKind, scalar: &WrittenValue) -> Result<OptionValue, Str
             )),
         },
         OptionKind::Text | OptionKind::Path | OptionKind::PathOr(_) => match text {
-            Some(text) if text.contains('\0') => Err("a text cannot hold a NUL character".into()),
+            Some(text) if text.contains('\0') => {
+                Err("a string cannot contain a NUL character".into())
+            }
             Some("") if kind != OptionKind::Text => {
-                Err("expected a path, found an empty text".into())
+                Err("expected a path, found an empty string".into())
             }
             Some(text) => Ok(OptionValue::Text(text.to_owned())),
             None => Err(format!(
-                "expected a text in quotes, found {}",
+                "expected a string in quotes, found {}",
                 shown(scalar)
             )),
         },
         OptionKind::Texts => match scalar {
             WrittenValue::Text(text) => Ok(OptionValue::Texts(vec![text.clone()])),
             _ => Err(format!(
-                "expected a text in quotes or a list of them, found {}",
+                "expected a string in quotes or a list of strings, found {}",
                 shown(scalar)
             )),
         },
@@ -219,7 +221,7 @@ fn time(scalar: &WrittenValue, min: u64, max: u64, or: &str) -> Result<OptionVal
         WrittenValue::Number(zero) if zero == "0" => Some(0),
         WrittenValue::Number(number) => {
             return Err(format!(
-                "a time needs its unit: `\"{number}s\"` for seconds (ms, s, m, h, d)"
+                "a time needs a unit: `\"{number}s\"` for seconds (ms, s, m, h, d)"
             ));
         }
         _ => None,
@@ -270,10 +272,10 @@ pub fn describe(kind: OptionKind) -> String {
         OptionKind::SizeOrAuto(min, max) => format!("{}, or `auto`", sizes(min, max)),
         OptionKind::SizeOrOff(min, max) => format!("{}, or `off`", sizes(min, max)),
         OptionKind::Word(words) => one_of(words),
-        OptionKind::Text => "text".to_owned(),
+        OptionKind::Text => "string".to_owned(),
         OptionKind::Path => "path".to_owned(),
         OptionKind::PathOr(words) => format!("path, or {}", one_of(words)),
-        OptionKind::Texts => "texts".to_owned(),
+        OptionKind::Texts => "list of strings".to_owned(),
         OptionKind::Pairs => "table".to_owned(),
         OptionKind::Sections => "tables".to_owned(),
     }

@@ -374,7 +374,7 @@ fn read_config(
     sent: FrontConfiguration,
     fds: Vec<OwnedFd>,
 ) -> Result<ReceivedConfiguration, Vec<String>> {
-    let missing = || vec!["the master's message lacks descriptors".to_owned()];
+    let missing = || vec!["the master's message has too few descriptors".to_owned()];
     let mut fds = fds.into_iter();
     let text = read_text(fds.next().ok_or_else(missing)?)
         .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
@@ -418,8 +418,8 @@ fn give_up_privileges(settings: &ServeSettings) -> Result<(), String> {
         sys::become_user(&account, gid)
             .map_err(|error| format!("cannot become user `{name}`: {error}"))?;
     }
-    sys::drop_capabilities().map_err(|error| format!("cannot give up capabilities: {error}"))?;
-    sys::forbid_new_privileges().map_err(|error| format!("cannot give up new privileges: {error}"))
+    sys::drop_capabilities().map_err(|error| format!("cannot drop capabilities: {error}"))?;
+    sys::forbid_new_privileges().map_err(|error| format!("cannot set no_new_privs: {error}"))
 }
 
 /// Stops within `limit`; another call shortens the limit. The process exits at the end.

@@ -79,7 +79,7 @@ impl JobRunner {
         }
         if job.claim.is_some() {
             return Err(format!(
-                "JobStillRunning: the job `{name}` is due, and Valkey is being asked which server runs it"
+                "JobStillRunning: the job `{name}` is already due, and Valkey is being asked which server runs it"
             ));
         }
         let token = turns.claim(&job.job.name, 0, CLAIM_TIMEOUT);
@@ -100,13 +100,13 @@ impl JobRunner {
                 ClaimEvent::Rows(rows) => self.show_runs(rows),
                 ClaimEvent::Replaced { job, by } => {
                     let text = format!(
-                        "Valkey has not heard this server for the time of a lock, and {by} runs the job, too"
+                        "this server did not reach Valkey while its lock was valid, so {by} now runs the job, too"
                     );
                     self.warn(&job, "JobLockLost", &text);
                 }
                 ClaimEvent::Lost { job, member } => {
                     let text = format!(
-                        "{member} is not heard any more since it began a run: how far that came is not known; once that is sure, `howdah job run {job}` repeats it"
+                        "{member} started a run and has not been heard from since, so it is unknown whether the run finished; check that, and repeat it with `howdah job run {job}` if necessary"
                     );
                     self.warn(&job, "JobMemberLost", &text);
                 }
@@ -135,7 +135,7 @@ impl JobRunner {
         let job = job.filter(|job| job.claim.as_ref().is_some_and(|c| c.token == token));
         let Some((claim, job)) = job.and_then(|job| Some((job.claim.take()?, job))) else {
             if let (Ok(ClaimResult::Yours(_)), Some(turns)) = (verdict, &self.turns) {
-                let why = "it was not started".to_owned();
+                let why = "the job was not started".to_owned();
                 turns.release(name, token, Err(why));
             }
             return;
@@ -144,7 +144,8 @@ impl JobRunner {
         match verdict {
             Ok(ClaimResult::Yours(_)) => {
                 job.lock_token = Some(claim.token);
-                job.outcome = Err("JobStopped: before it was started".to_owned());
+                job.outcome =
+                    Err("JobStopped: the job was stopped before it was started".to_owned());
                 if job.processes().next().is_some() {
                     // The run on this member has lost its lock, or had none.
                     return report_still_running(job, &self.log, None);
@@ -161,7 +162,9 @@ impl JobRunner {
             }
             Ok(ClaimResult::Runs(member)) => match claim.due {
                 Some(_) => report_still_running(job, &self.log, Some(&member)),
-                None => job.outcome = Err(format!("JobStillRunning: it runs on {member}")),
+                None => {
+                    job.outcome = Err(format!("JobStillRunning: the job is running on {member}"))
+                }
             },
             Ok(ClaimResult::Ahead(time)) => {
                 let text = format!(
@@ -174,7 +177,9 @@ impl JobRunner {
             Err(why) => {
                 let text = match why.is_empty() {
                     true => UNANSWERED_MESSAGE.to_owned(),
-                    false => format!("Valkey does not say whose turn it is: {why}"),
+                    false => {
+                        format!("Valkey does not report which server should run the job: {why}")
+                    }
                 };
                 report_refused_run(job, &self.log, claim.due, "JobLockUnreachable", &text);
             }
@@ -209,7 +214,7 @@ impl JobRunner {
     pub fn withdraw_claim(&mut self, at: usize) {
         let job = &mut self.jobs[at];
         if let (Some(claim), Some(turns)) = (job.claim.take(), &self.turns) {
-            job.outcome = Err("JobStopped: before it was started".to_owned());
+            job.outcome = Err("JobStopped: the job was stopped before it was started".to_owned());
             turns.release(&job.job.name, &claim.token, job.outcome.clone());
         }
     }
@@ -234,11 +239,13 @@ impl JobRunner {
     }
 }
 
-const UNANSWERED_MESSAGE: &str = "Valkey does not say whose turn it is";
+const UNANSWERED_MESSAGE: &str = "Valkey does not report which server should run the job";
 
 fn report_still_running(job: &mut RunningJob, log: &ErrorLog, member: Option<&str>) {
     let on = member.map_or(String::new(), |member| format!(" on {member}"));
-    let text = format!("it is due while its last run has not ended{on}, and is left out this time");
+    let text = format!(
+        "the job is due, but its previous run has not finished{on}, so this run is skipped"
+    );
     job.count_failure("JobStillRunning");
     job.outcome = Err(format!("JobStillRunning: {text}"));
     log.job(&job.job.name, LogLevel::Warning, "JobStillRunning", &text);
@@ -262,7 +269,7 @@ fn report_refused_run(
 fn report_skipped_run(job: &mut RunningJob, log: &ErrorLog, due: Timestamp, name: &str, why: &str) {
     let due = job.schedule.as_ref().map(|schedule| schedule.show(due));
     let text = format!(
-        "the run of {} is left out here: {why}; if no other member did it (`howdah job list`), `howdah job run {}` makes up for it",
+        "this server skips the run of {}: {why}; if no other member ran the job (`howdah job list`), run `howdah job run {}`",
         due.unwrap_or_default(),
         job.job.name
     );

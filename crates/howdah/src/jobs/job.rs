@@ -212,7 +212,7 @@ impl RunningJob {
                 self.status.count_failure("JobNotStarted");
                 self.outcome = Err(format!("JobNotStarted: {error}"));
                 if self.schedule.is_some() || say != RestartLog::Nothing {
-                    let text = format!("it cannot be started: {error}");
+                    let text = format!("the job cannot be started: {error}");
                     log.job(&self.job.name, LogLevel::Error, "JobNotStarted", &text);
                 }
             }
@@ -235,12 +235,18 @@ impl RunningJob {
                     process.end(EndReason::Timeout, job.stop_timeout);
                     self.status.count_failure("JobTimeout");
                     let limit = job.timeout.unwrap_or_default().as_secs_f64();
-                    let text = format!("it has run for {limit} s (timeout), and is asked to end");
+                    let text =
+                        format!("the process has run for {limit} s (timeout) and is sent SIGTERM");
                     log.job(&job.name, LogLevel::Error, "JobTimeout", &text);
                     return true;
                 }
                 if slot.restarts.has_recovered(now - process.started) {
-                    log.job(&job.name, LogLevel::Notice, "JobRecovered", "it runs again");
+                    log.job(
+                        &job.name,
+                        LogLevel::Notice,
+                        "JobRecovered",
+                        "the job runs again",
+                    );
                 }
                 false
             }
@@ -254,7 +260,8 @@ impl RunningJob {
                     kill_at: None,
                 };
                 self.status.count_failure("JobKilled");
-                let text = "it has not ended within stop_timeout after SIGTERM, and is killed";
+                let text =
+                    "the process has not exited within stop_timeout after SIGTERM and is killed";
                 log.job(&job.name, LogLevel::Warning, "JobKilled", text);
                 true
             }
@@ -294,7 +301,9 @@ impl RunningJob {
         }
         let is_idle = self.processes().next().is_none();
         if let Some(lines) = self.limit.take_dropped(now, ended && is_idle) {
-            let text = format!("{lines} lines of its output were too many for the log");
+            let text = format!(
+                "{lines} lines of the job's output were not logged, because there were too many"
+            );
             log.job(&self.job.name, LogLevel::Warning, "JobOutputDropped", &text);
         }
         ended
@@ -336,13 +345,18 @@ impl RunningJob {
         if well {
             log.job(name, LogLevel::Info, "JobEnded", &after);
             if say == RestartLog::Recovered {
-                log.job(name, LogLevel::Notice, "JobRecovered", "it ends well again");
+                log.job(
+                    name,
+                    LogLevel::Notice,
+                    "JobRecovered",
+                    "the job succeeds again",
+                );
             }
             return;
         }
         self.status.count_failure("JobFailed");
         let lines = match process.tail.is_empty() {
-            true => "it has printed nothing".to_owned(),
+            true => "it printed nothing".to_owned(),
             false => {
                 let lines: Vec<&str> = process.tail.iter().map(String::as_str).collect();
                 format!("its last lines: {}", lines.join(" | "))
@@ -360,12 +374,12 @@ impl RunningJob {
             }
             RestartLog::CrashLoop => {
                 let text = format!(
-                    "{after}, as the times before; it is started again after pauses of up to 60 s, and named again when it works; {lines}"
+                    "{after}, like the times before; it is restarted after pauses of up to 60 s, and the next message appears when it works again; {lines}"
                 );
                 log.job(name, LogLevel::Error, "JobCrashLoop", &text);
             }
             RestartLog::Failed => {
-                let text = format!("{after}; it is started again in {pause} s; {lines}");
+                let text = format!("{after}; it is restarted in {pause} s; {lines}");
                 log.job(name, LogLevel::Error, "JobFailed", &text);
             }
             RestartLog::Nothing | RestartLog::Recovered => {}
@@ -389,7 +403,7 @@ impl RunningJob {
                 process.end(EndReason::TooLarge, self.job.stop_timeout);
                 self.status.count_failure("JobTooLarge");
                 let text = format!(
-                    "process {} has {} MiB, more than max_memory ({} MiB), and is asked to end",
+                    "process {} uses {} MiB, which is more than max_memory ({} MiB), and is sent SIGTERM",
                     process.pid.as_raw_nonzero(),
                     memory >> 20,
                     most >> 20

@@ -45,7 +45,7 @@ impl JobRunner {
                     &format!("{n} runs")
                 };
                 let text = format!(
-                    "{runs} missed while no server ran, the last at {}; `howdah job run {}` makes up for it",
+                    "{runs} missed while no server was running, the last at {}; to run the job now, use `howdah job run {}`",
                     schedule.show(at),
                     job.name
                 );
@@ -74,7 +74,7 @@ impl JobRunner {
     pub fn report_state_lost(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_state_lost, true) {
             let text = format!(
-                "cannot keep when schedules last ran ({why}): runs that are missed while no server runs are not noticed"
+                "cannot store when jobs last ran ({why}): runs that are missed while no server is running will not be noticed"
             );
             self.log.problem(LogLevel::Warning, "JobStateLost", &text);
         }

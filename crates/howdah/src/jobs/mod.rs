@@ -219,7 +219,7 @@ impl JobRunner {
                         if let Err(error) = self.log.reconfigure(&settings.log, file, style, level)
                         {
                             print_message(format!(
-                                "LogNotReopened: {error}; the old log stays in use"
+                                "LogNotReopened: {error}; the old log remains in use"
                             ));
                         }
                         self.configure(settings)?;
@@ -334,7 +334,7 @@ impl JobRunner {
         let groups = self.groups();
         for (name, pid) in strays::kill_strays(&groups, &self.ended_groups) {
             let text = format!(
-                "process {pid} ({name}) has left the group of its job, and is killed: a job runs in the foreground"
+                "process {pid} ({name}) has left the process group of its job and is killed: a job must run in the foreground"
             );
             self.log.problem(LogLevel::Warning, "JobStray", &text);
         }
@@ -363,7 +363,7 @@ impl JobRunner {
             .position(|job| job.job.name == command.job())
         else {
             let name = command.job().escape_debug();
-            let why = format!("NoSuchJob: there is no job `{name}`; there are: {names}");
+            let why = format!("NoSuchJob: there is no job `{name}`; the jobs are: {names}");
             return self.send_outcome(id, Err(why));
         };
         let outcome = match command {
@@ -384,7 +384,7 @@ impl JobRunner {
                 match (runs, job.is_stopped) {
                     (true, _) => Ok(None),
                     (false, true) => Ok(Some("stopped")),
-                    (false, false) => Ok(Some("it was not running; its schedule goes on")),
+                    (false, false) => Ok(Some("the job was not running; its schedule continues")),
                 }
             }
         };

@@ -307,7 +307,7 @@ impl ClaimDriver {
             member: claim.member.clone(),
             ..FleetJobRun::default()
         };
-        record_end(&mut run, Err("it was not started".to_owned()));
+        record_end(&mut run, Err("the job was not started".to_owned()));
         let runs = self.runs.get(job).is_some_and(|(_, ended)| ended.is_none());
         if !runs {
             self.runs
@@ -363,7 +363,7 @@ impl ClaimDriver {
                 wanted.again = now + time;
                 let left = time.as_secs_f64();
                 wanted.why =
-                    format!("it has restarted or was emptied, and gives no lock for {left:.1} s");
+                    format!("it was restarted or emptied, so it grants no lock for {left:.1} s");
                 continue;
             }
             let claim = wanted.claim.clone();

@@ -52,7 +52,7 @@ impl CronSchedule {
         };
         match schedule.next(Timestamp::now()) {
             Some(_) => Ok(schedule),
-            None => Err(format!("no time ever matches `{expression}`")),
+            None => Err(format!("`{expression}` never matches a time")),
         }
     }
 
@@ -93,7 +93,7 @@ fn zone(name: &str) -> Result<TimeZone, String> {
         let near: Vec<String> = near.collect();
         let near: Vec<&str> = near.iter().map(String::as_str).collect();
         let suggestion = match suggest::did_you_mean(name, &near) {
-            none if none.is_empty() => "; names are such as `Europe/Berlin` and `UTC`".to_owned(),
+            none if none.is_empty() => "; write a name such as `Europe/Berlin` or `UTC`".to_owned(),
             suggestion => suggestion,
         };
         format!(
@@ -118,8 +118,8 @@ fn parse(expression: &str) -> Result<Cron, String> {
         return parser().parse(word).map_err(|_| {
             let known = "@hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually";
             match word {
-                "@reboot" => "`@reboot`: a job without `schedule` runs from the start".to_owned(),
-                _ => format!("`{}` is none of {known}", word.escape_debug()),
+                "@reboot" => "`@reboot` is not supported; a job without `schedule` runs from the start of the server".to_owned(),
+                _ => format!("`{}` is not one of {known}", word.escape_debug()),
             }
         });
     }
@@ -128,7 +128,7 @@ fn parse(expression: &str) -> Result<Cron, String> {
         6 => &FIELDS[..],
         n => {
             return Err(format!(
-                "expected five fields (minute, hour, day of month, month, day of week; a sixth before them: second), found {n}"
+                "expected five fields (minute, hour, day of month, month, day of week), or six with the second before them, found {n}"
             ));
         }
     };

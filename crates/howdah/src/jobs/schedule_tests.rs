@@ -151,9 +151,13 @@ fn schedule_mistake_names_its_field() {
         ("* * * * MOO", None, "day of week `MOO`: "),
         ("*/0 * * * *", None, "minute `*/0`: "),
         ("* * * *", None, "expected five fields"),
-        ("0 0 30 2 *", None, "no time ever matches `0 0 30 2 *`"),
-        ("@reboot", None, "`@reboot`: a job without `schedule`"),
-        ("@dayly", None, "`@dayly` is none of @hourly, @daily"),
+        ("0 0 30 2 *", None, "`0 0 30 2 *` never matches a time"),
+        (
+            "@reboot",
+            None,
+            "`@reboot` is not supported; a job without `schedule`",
+        ),
+        ("@dayly", None, "`@dayly` is not one of @hourly, @daily"),
         (
             "@daily",
             Some("Europe/Berln"),

@@ -44,28 +44,28 @@ pub enum OwnerUnchanged {
 impl fmt::Display for OwnerUnchanged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "CertificatesAsRoot: the process that orders certificates runs as root, though without capabilities: ",
+            "CertificatesAsRoot: the process that orders certificates runs as root (without capabilities): ",
         )?;
         match self {
             OwnerUnchanged::Hook => write!(
                 f,
-                "`dns_hook` may need root's files; make a user for both, and give it what the program reads: useradd --system --shell /usr/sbin/nologin {CERTIFICATE_USER}"
+                "`dns_hook` may need files that only root can read; create a user for the process and let it read these files: useradd --system --shell /usr/sbin/nologin {CERTIFICATE_USER}"
             ),
             OwnerUnchanged::Closed(path) => write!(
                 f,
-                "no other user gets through {}; set `path` in [acme] to another directory, or chmod o+x",
+                "other users cannot enter {}; set `path` in [acme] to another directory, or chmod o+x",
                 path.display()
             ),
             OwnerUnchanged::NoNumber => write!(
                 f,
-                "no number for it is free; make a user: useradd --system --shell /usr/sbin/nologin {CERTIFICATE_USER}"
+                "no user id is free for it; create a user: useradd --system --shell /usr/sbin/nologin {CERTIFICATE_USER}"
             ),
             OwnerUnchanged::NoRights => f.write_str(
-                "this server lacks CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_SETUID or CAP_SETGID; add them, or start it as another user",
+                "this server does not have CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_SETUID or CAP_SETGID; add them, or start the server as another user",
             ),
             OwnerUnchanged::Refused(error) => write!(
                 f,
-                "the directory of certificates cannot be given to another user ({error}); set `path` in [acme] to one that can"
+                "the owner of the directory of certificates cannot be changed ({error}); set `path` in [acme] to a directory whose owner can be changed"
             ),
         }
     }
@@ -161,7 +161,7 @@ fn change_owner(directory: &Path, user: u32, group: u32) -> io::Result<()> {
         safe_path::give_away_root_files(directory, &SUBDIRECTORIES, user, group).and_then(|()| {
             match std::fs::metadata(directory)?.uid() == user {
                 true => Ok(()),
-                false => Err(io::Error::other("the file system knows no owners")),
+                false => Err(io::Error::other("the file system does not store owners")),
             }
         });
     if given.is_err() {

@@ -72,14 +72,14 @@ impl OrderedCertificates {
         let former = std::mem::replace(&mut self.settings, settings.cloned());
         let directory = |settings: &AcmeSettings| settings.directory.clone();
         if settings.is_none() {
-            self.end("nothing is ordered any more");
+            self.end("certificates are not ordered any more");
             self.certificates.clear();
             self.challenges = None;
             self.status = serde_json::Value::Null;
             self.failing.clear();
         } else if former.as_ref().map(directory) != settings.map(directory) {
             // Another directory may belong to another user.
-            self.end("CertificatesDied: the process that orders certificates is started again; ask again");
+            self.end("CertificatesDied: the process that orders certificates is being restarted; try again");
             self.start();
         } else if self.process.is_some() {
             self.send_settings();
@@ -159,7 +159,7 @@ impl OrderedCertificates {
     fn kill_if_unsent(&mut self, sent: io::Result<()>) {
         if let (Err(error), Some(process)) = (sent, &self.process) {
             print_message(format!(
-                "CertificatesDied: the process that orders certificates takes no messages ({error}); it is killed"
+                "CertificatesDied: the process that orders certificates does not accept messages ({error}) and is killed"
             ));
             kill(process.pid);
         }
@@ -198,12 +198,12 @@ impl OrderedCertificates {
             return false;
         };
         for asker in std::mem::take(&mut self.clients).into_values() {
-            asker.refuse("CertificatesDied: the process that orders certificates has ended");
+            asker.refuse("CertificatesDied: the process that orders certificates has exited");
         }
         if self.settings.is_some() {
             self.restart.plan(Some(process.since));
             print_message(format!(
-                "CertificatesDied: the process that orders certificates ended ({how}) and is started again; its certificates stay in use"
+                "CertificatesDied: the process that orders certificates exited ({how}) and is restarted; its certificates remain in use"
             ));
         }
         true
@@ -321,7 +321,7 @@ impl OrderedCertificates {
         let Some(process) = &self.process else {
             return asker.refuse(match self.settings {
                 None => "NoSuchName: every certificate comes from a file",
-                Some(_) => "CertificatesDied: the process that orders certificates is being started; ask again",
+                Some(_) => "CertificatesDied: the process that orders certificates is being started; try again",
             });
         };
         self.next_id += 1;

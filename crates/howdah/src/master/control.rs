@@ -241,7 +241,7 @@ impl ControlSocket {
         };
         let failed = |error: io::Error| {
             format!(
-                "ControlFailed: cannot make the control socket {}: {error}; name another with --control",
+                "ControlFailed: cannot create the control socket {}: {error}; name another path with --control",
                 path.display()
             )
         };
@@ -251,7 +251,7 @@ impl ControlSocket {
                     .map(|who| format!(" (process {})", who.pid.as_raw_nonzero()))
                     .unwrap_or_default();
                 return Err(format!(
-                    "ControlInUse: another howdah{holder} answers on the control socket {}; stop it, or name another with --control",
+                    "ControlInUse: another howdah{holder} uses the control socket {}; stop it, or name another path with --control",
                     path.display()
                 ));
             }
@@ -260,7 +260,7 @@ impl ControlSocket {
                 let there = path.symlink_metadata().map_err(failed)?;
                 if !there.file_type().is_socket() {
                     return Err(failed(io::Error::other(
-                        "a file that is no socket is there",
+                        "the path exists and is not a socket",
                     )));
                 }
                 std::fs::remove_file(&path).map_err(failed)?;
@@ -349,7 +349,7 @@ impl ControlSocket {
                     match question {
                         Some(question) => questions.push((question, asker)),
                         None => asker.refuse(
-                            "not a command: who, status, cache, certificates, jobs, reload, upgrade or stop",
+                            "unknown command; expected who, status, cache, certificates, jobs, reload, upgrade or stop",
                         ),
                     }
                 }
@@ -443,7 +443,8 @@ fn create_private_directory(directory: &Path) -> Result<(), String> {
         .map_err(|e| failed(e.to_string()))?;
     let ours = meta.uid() == rustix::process::geteuid().as_raw();
     if !meta.is_dir() || !ours || meta.permissions().mode() & 0o022 != 0 {
-        let why = "it is not a directory of ours that only we can write";
+        let why =
+            "it must be a directory that belongs to this user and that no other user can write to";
         return Err(failed(why.to_owned()));
     }
     Ok(())

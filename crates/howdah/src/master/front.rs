@@ -23,13 +23,13 @@ impl Master {
         let askers = asked
             .map(|(asker, _)| asker)
             .chain(early.map(|(_, asker)| asker));
-        askers.for_each(|asker| asker.refuse("the front has ended"));
+        askers.for_each(|asker| asker.refuse("the front has exited"));
         self.unconfirmed_writes.requeue_sent();
         if matches!(
             self.upgrade,
             UpgradeState::HandingOver { .. } | UpgradeState::Leaving { .. }
         ) {
-            self.end_upgrade(&[format!("the front ended: {how}")]);
+            self.end_upgrade(&[format!("the front exited: {how}")]);
         }
         match self.state {
             MasterState::Stopping { .. } => {
@@ -38,20 +38,20 @@ impl Master {
             MasterState::Starting if self.predecessors.is_empty() => {
                 if !front.refused {
                     print_message(format!(
-                        "FrontDied: the front ended during its start: {how}"
+                        "FrontDied: the front exited during its start: {how}"
                     ));
                 }
                 self.exit_code = Some(exit::failed());
             }
             MasterState::Starting | MasterState::Serving | MasterState::Restarting { .. } => {
-                self.abandon_reload(&format!("the front ended: {how}"));
+                self.abandon_reload(&format!("the front exited: {how}"));
                 if front.since.elapsed() >= FRONT_SETTLED_AFTER {
                     self.crashes = 0;
                 }
                 self.crashes += 1;
                 self.plan_restart();
                 print_message(format!(
-                    "FrontDied: the front ended ({how}) and is started again"
+                    "FrontDied: the front exited ({how}) and is restarted"
                 ));
             }
         }
@@ -145,7 +145,7 @@ impl Master {
                 let text = fds.pop().map(read_text);
                 let text = match text {
                     Some(Ok(text)) => text,
-                    _ => "the front gave no reason".to_owned(),
+                    _ => "the front did not give a reason".to_owned(),
                 };
                 self.handle_refused(generation, &text);
             }
@@ -166,7 +166,7 @@ impl Master {
                             self.facts.clone(),
                             self.ordered.status().clone(),
                         ),
-                        _ => asker.refuse("the front's answer could not be read"),
+                        _ => asker.refuse("the front's response could not be read"),
                     }
                 }
             }
@@ -245,7 +245,7 @@ impl Master {
     pub(super) fn kill_front_if_unsent(&mut self, sent: io::Result<()>) {
         if let Err(error) = sent {
             print_message(format!(
-                "FrontUnresponsive: the front takes no messages ({error}); it is killed"
+                "FrontUnresponsive: the front does not accept messages ({error}) and is killed"
             ));
             if let Some(front) = &mut self.front {
                 front.kill();

@@ -102,7 +102,7 @@ impl BackgroundJobs {
     fn kill_if_unsent(&self, sent: io::Result<()>) {
         if let (Err(error), Some(process)) = (sent, &self.process) {
             print_message(format!(
-                "JobsDied: the process that runs jobs takes no messages ({error}); it is killed"
+                "JobsDied: the process that runs jobs does not accept messages ({error}) and is killed"
             ));
             kill(process.pid);
         }
@@ -169,7 +169,7 @@ impl BackgroundJobs {
         }
         self.status.clear();
         for asker in std::mem::take(&mut self.clients).into_values() {
-            asker.refuse("JobsDied: the process that runs jobs has ended");
+            asker.refuse("JobsDied: the process that runs jobs has exited");
         }
         let has_jobs = self.settings.as_ref().is_some_and(|s| !s.jobs.is_empty());
         let is_former = std::mem::take(&mut self.is_predecessor);
@@ -178,7 +178,7 @@ impl BackgroundJobs {
         } else if has_jobs && !self.stopping {
             self.restart.plan(Some(process.since));
             print_message(format!(
-                "JobsDied: the process that runs jobs ended ({how}), and its jobs with it; it is started again"
+                "JobsDied: the process that runs jobs exited ({how}), and its jobs were killed; it is restarted"
             ));
         }
         true
@@ -247,7 +247,7 @@ impl BackgroundJobs {
             let has_jobs = self.settings.as_ref().is_some_and(|s| !s.jobs.is_empty());
             return asker.refuse(match has_jobs {
                 false => "NoSuchJob: the configuration has no [[job]]",
-                true => "JobsDied: the process that runs jobs is being started; ask again",
+                true => "JobsDied: the process that runs jobs is being started; try again",
             });
         };
         self.next_id += 1;

@@ -98,7 +98,7 @@ impl KeyStore {
             Ok(authority) => self.client_authority = authority,
             Err(why) if self.client_authority.is_some() => {
                 print_message(format!(
-                    "CertificateUnreadable: client_ca: {why}; the former stays in use"
+                    "CertificateUnreadable: client_ca: {why}; the previous certificates remain in use"
                 ));
             }
             Err(why) => return Err(io::Error::other(why)),
@@ -201,7 +201,7 @@ impl KeyStore {
             (Err((path, why)), Some(former)) => {
                 let (name, path) = (why.name(), path.display());
                 print_message(format!(
-                    "{name}: {path}: {why}; the former certificate stays in use"
+                    "{name}: {path}: {why}; the previous certificate remains in use"
                 ));
                 Ok(CertificateInUse {
                     stamps,
@@ -234,7 +234,7 @@ impl KeyStore {
             (Err(why), Some(former)) => {
                 former.0 = stamp;
                 Err(io::Error::other(format!(
-                    "{why}; the former keys stay in use"
+                    "{why}; the previous keys remain in use"
                 )))
             }
             (Err(why), None) => Err(io::Error::other(why)),

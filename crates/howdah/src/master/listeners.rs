@@ -65,7 +65,7 @@ impl SocketFile {
         safe_path::give_socket(path, *user, *group, *mode).map_err(|error| {
             let named = |id: &Option<u32>| id.map_or("-".to_owned(), |id| id.to_string());
             format!(
-                "BindFailed: cannot give {} to user {}, group {} with mode {mode:04o}: {error}",
+                "BindFailed: cannot set the owner of {} to user {}, group {} and its mode to {mode:04o}: {error}",
                 path.display(),
                 named(user),
                 named(group)
@@ -192,7 +192,7 @@ impl BoundListeners {
         let http3 = listen.iter().filter(|listen| listen.http3).count();
         if (listen.len() + http3) * threads as usize > MAX_DESCRIPTORS - 3 {
             return Err(format!(
-                "TooManyListeners: {} addresses with {threads} threads are more than {} sockets; lower `threads`",
+                "TooManyListeners: {} addresses with {threads} threads need more than {} sockets; lower `threads`",
                 listen.len(),
                 MAX_DESCRIPTORS - 3
             ));

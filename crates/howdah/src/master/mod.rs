@@ -198,7 +198,7 @@ impl Master {
                 return code;
             }
             if let Err(error) = self.turn() {
-                print_message(format!("the master cannot go on: {error}"));
+                print_message(format!("the master cannot continue: {error}"));
                 self.clean_up();
                 return exit::failed();
             }
@@ -332,7 +332,7 @@ impl Master {
                     "the process that runs jobs"
                 };
                 print_message(format!(
-                    "StopTimeout: {what} did not leave in time and is killed"
+                    "StopTimeout: {what} did not exit in time and is killed"
                 ));
                 if let Some(front) = &mut self.front {
                     front.kill();
@@ -409,7 +409,7 @@ impl Master {
             }
             ControlRequest::Status | ControlRequest::Cache { .. } => {
                 let Some(front) = self.front.as_ref() else {
-                    return asker.refuse("the front is being started again; ask once more");
+                    return asker.refuse("the front is being restarted; try again");
                 };
                 self.last_request_id += 1;
                 let id = self.last_request_id;
@@ -476,17 +476,17 @@ impl Master {
         });
         if let Err(error) = sent {
             print_message(format!(
-                "LogNotReopened: {error}; the old files stay in use"
+                "LogNotReopened: {error}; the old files remain in use"
             ));
         }
     }
 
     fn clean_up(&mut self) {
-        self.abandon_reload("the server has ended");
+        self.abandon_reload("the server has exited");
         if let Some(asker) = self.control.stop_client.take() {
             asker.succeed("stopped", &[]);
         }
-        self.ordered.end("nothing is ordered any more");
+        self.ordered.end("certificates are not ordered any more");
         self.jobs.kill();
         self.predecessors.kill();
         self.listeners.remove_files();

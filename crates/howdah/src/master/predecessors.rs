@@ -84,7 +84,7 @@ impl Predecessors {
         for front in &mut self.fronts {
             if front.deadline.take_if(|at| now >= *at).is_some() {
                 print_message(format!(
-                    "StopTimeout: the front before the upgrade (process {}) did not leave in time and is killed",
+                    "StopTimeout: the previous front (process {}) did not exit in time after the upgrade and is killed",
                     front.pid
                 ));
                 kill(front.pid);
@@ -147,7 +147,7 @@ impl Predecessor {
                 unnoted.add_report(AdminCommand::Relayed { purges }, (self.pid, number));
             }
             ToMaster::Launch { id, .. } => {
-                let message = "another program serves since the upgrade".to_owned();
+                let message = "a new program has taken over in an upgrade".to_owned();
                 let _ = self
                     .link
                     .send_now(&ToFront::NotLaunched { id, message }, &[]);

@@ -66,7 +66,7 @@ pub fn kill(pid: i32) {
 
 /// Starts a zygote or a spawner for a pool, with the configuration that the master itself has read.
 pub fn launch(mode: Option<&PoolMode>, fds: Vec<OwnedFd>) -> io::Result<LaunchedProcess> {
-    let mode = mode.ok_or_else(|| io::Error::other("the master knows no such pool"))?;
+    let mode = mode.ok_or_else(|| io::Error::other("the master does not know this pool"))?;
     let missing = || io::Error::other("descriptors are missing");
     let mut fds = fds.into_iter();
     let mut next = || fds.next().ok_or_else(missing);

@@ -101,7 +101,7 @@ fn open_log(key: &str, target: Option<&LogTarget>) -> io::Result<Option<File>> {
         Some(LogTarget::File(path)) => safe_path::open_log(path).map(Some).map_err(|error| {
             let text = format!(
                 "cannot open the log {}: {error}; \
-                 let log.{key} name a file that can be written to, or \"stderr\"",
+                 set log.{key} to a file that can be written to, or to \"stderr\"",
                 path.display()
             );
             io::Error::new(error.kind(), text)
@@ -122,7 +122,7 @@ fn give_cache_directory(settings: &ServeSettings) -> io::Result<()> {
     }
     safe_path::give_directory(&disk.path, user, group).map_err(|error| {
         let text = format!(
-            "cannot make the directory {} of the page cache: {error}",
+            "cannot create the directory {} of the page cache: {error}",
             disk.path.display()
         );
         io::Error::new(error.kind(), text)
@@ -184,7 +184,7 @@ impl Master {
         ) {
             return refuse_reload(
                 askers,
-                &["an upgrade is in progress, which takes the configuration, too".to_owned()],
+                &["an upgrade is in progress, which also loads the configuration".to_owned()],
             );
         }
         if let Some(pending) = &self.pending {
@@ -324,7 +324,7 @@ impl Master {
             }
             self.facts = ServerFacts::of(self);
             self.assign_jobs();
-            print_message(format!("reloaded: configuration {generation} is served"));
+            print_message(format!("reloaded: configuration {generation} is in use"));
             for line in &self.settings.chosen {
                 print_message(line);
             }
@@ -464,7 +464,7 @@ impl Master {
 /// Logs that the reload in progress has taken too long, and responds to its clients.
 fn report_late_reload(askers: ReloadClients, limit: Duration) {
     let why = format!(
-        "ReloadTimeout: the front has not taken the configuration within {} s (timeouts.start and {} s); it goes on with it, and the log says how that ends",
+        "ReloadTimeout: the front has not loaded the configuration within {} s (timeouts.start and {} s); it continues to load it, and the log will show the result",
         limit.as_secs(),
         RELOAD_TIMEOUT.as_secs()
     );
@@ -476,7 +476,7 @@ fn report_late_reload(askers: ReloadClients, limit: Duration) {
 
 /// Logs that the reload was refused, and responds to its clients.
 fn refuse_reload(askers: ReloadClients, mistakes: &[String]) {
-    print_message("ReloadRefused: the configuration before stays in use:");
+    print_message("ReloadRefused: the previous configuration remains in use:");
     print_mistakes(mistakes);
     for asker in askers.into_iter().flatten() {
         asker.mistakes(mistakes);

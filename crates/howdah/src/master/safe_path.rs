@@ -37,7 +37,7 @@ struct SafePath {
 /// Returns the error that the path leads to something that another user has put there.
 fn unsafe_path(path: &Path, what: &str, stat: &Stat) -> io::Error {
     io::Error::other(format!(
-        "UnsafePath: {} {what} of user {}, which root does not touch; let the directory belong to root",
+        "UnsafePath: {} {what} of user {}, which root does not use; change the owner of the directory to root",
         path.display(),
         stat.st_uid
     ))
@@ -132,7 +132,7 @@ impl SafePath {
                 }
             }
         }
-        Err(io::Error::other("it names no file"))
+        Err(io::Error::other("the path does not name a file"))
     }
 
     fn open(&self, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
@@ -157,7 +157,7 @@ impl SafePath {
         if !is_well && !is_private(&self.directory)? {
             return Err(unsafe_path(
                 path,
-                "lies where others can write, and is a file",
+                "is in a directory that other users can write to, and is a file",
                 &stat,
             ));
         }
@@ -192,7 +192,7 @@ pub fn read(path: &Path, most: u64) -> io::Result<String> {
     let file = SafePath::find(path)?.open(OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
     let stat = fstat(&file)?;
     if kind(&stat) != FileType::RegularFile {
-        return Err(unsafe_path(path, "is no ordinary file, but one", &stat));
+        return Err(unsafe_path(path, "is not a regular file, but one", &stat));
     }
     let mut text = String::new();
     io::Read::read_to_string(&mut io::Read::take(File::from(file), most), &mut text)?;
@@ -232,7 +232,7 @@ pub fn give_socket(
     let file = SafePath::find(path)?.open(OFlags::PATH, 0)?;
     let stat = fstat(&file)?;
     if kind(&stat) != FileType::Socket {
-        return Err(unsafe_path(path, "is no socket, but a file", &stat));
+        return Err(unsafe_path(path, "is not a socket, but a file", &stat));
     }
     let own = rustix::process::geteuid();
     let give = |user: Option<Uid>, group: Option<Gid>| {

@@ -73,7 +73,7 @@ impl InheritedSockets {
             .filter(|n| (0..=MAX_SOCKETS).contains(n));
         let count = count.ok_or_else(|| {
             format!(
-                "SocketUnusable: LISTEN_FDS is no number from 0 to {MAX_SOCKETS}: fix what starts howdah"
+                "SocketUnusable: LISTEN_FDS is not a number from 0 to {MAX_SOCKETS}: correct the program that starts howdah"
             )
         })?;
         let names = variable("LISTEN_FDNAMES").unwrap_or_default();
@@ -103,7 +103,7 @@ impl InheritedSockets {
         for listen in listen {
             if listen.owner.is_some() || listen.group.is_some() {
                 mistakes.push(format!(
-                    "SocketPassed: {}: owner= and group= are the service manager's to say: SocketUser= and SocketGroup= of its unit",
+                    "SocketPassed: {}: owner= and group= have no effect on a socket that the service manager passes; set SocketUser= and SocketGroup= in its unit",
                     listen.address
                 ));
             }
@@ -136,10 +136,10 @@ impl InheritedSockets {
         {
             let how = match socket.bound {
                 BoundAddress::Udp(..) => "add `http3` to the `listen` of that port",
-                _ => "add it to `listen`",
+                _ => "add the address to `listen`",
             };
             mistakes.push(format!(
-                "SocketUnused: {socket} is passed, and no `listen` names it, so its clients would wait for ever; {how}, or remove it from {}",
+                "SocketUnused: {socket} was passed, but no `listen` names it, so its clients would wait for ever; {how}, or remove it from {}",
                 socket.unit()
             ));
         }
@@ -178,7 +178,7 @@ impl InheritedSockets {
         // The socket exists, but an earlier address has taken it.
         if let Some(taken) = self.sockets.iter().find(|socket| fits(&socket.bound)) {
             return format!(
-                "SocketMissing: {taken} already serves another `listen`; leave {address} out, or pass a socket of each (BindIPv6Only=ipv6-only in {})",
+                "SocketMissing: {taken} already serves another `listen`; remove {address}, or pass a socket for each of them (BindIPv6Only=ipv6-only in {})",
                 taken.unit()
             );
         }
@@ -192,7 +192,7 @@ impl InheritedSockets {
             ListenAddress::Unix { path, .. } => path.display().to_string(),
         };
         format!(
-            "SocketMissing: no socket of {address} is passed, but {}; add {key}={value} to {unit} (systemctl edit {unit}) and restart it, or change `listen`",
+            "SocketMissing: no socket for {address} was passed, but {}; add {key}={value} to {unit} (systemctl edit {unit}) and restart it, or change `listen`",
             passed.join(", ")
         )
     }
@@ -242,7 +242,7 @@ impl InheritedSocket {
     fn take(number: i32, name: String) -> Result<InheritedSocket, String> {
         let socket = sys::take_inherited(number).map_err(|error| error.to_string())?;
         let bound = bound_address(&socket)?;
-        adopt_socket(&socket).map_err(|error| format!("cannot be listened on: {error}"))?;
+        adopt_socket(&socket).map_err(|error| format!("cannot listen on it: {error}"))?;
         Ok(InheritedSocket {
             socket,
             bound,
@@ -261,19 +261,19 @@ impl InheritedSocket {
 
 fn bound_address(socket: &OwnedFd) -> Result<BoundAddress, String> {
     let failed = |error: rustix::io::Errno| error.to_string();
-    let kind = sockopt::socket_type(socket).map_err(|_| "it is no socket".to_owned())?;
+    let kind = sockopt::socket_type(socket).map_err(|_| "it is not a socket".to_owned())?;
     let name = getsockname(socket).map_err(failed)?;
     if let Ok(unix) = SocketAddrUnix::try_from(name.clone()) {
         let path = unix.path_bytes().filter(|_| kind == SocketType::STREAM);
-        let path = path.ok_or("a unix socket is ListenStream= of a path")?;
+        let path = path.ok_or("a unix socket must be configured as ListenStream= with a path")?;
         return Ok(BoundAddress::Unix(std::ffi::OsStr::from_bytes(path).into()));
     }
-    let address = internet_address(name).ok_or("it is neither of TCP or UDP nor a unix socket")?;
+    let address = internet_address(name).ok_or("it is neither a TCP, a UDP nor a unix socket")?;
     let both = address.is_ipv6() && !sockopt::ipv6_v6only(socket.as_fd()).map_err(failed)?;
     match kind {
         SocketType::STREAM => Ok(BoundAddress::Tcp(address, both)),
         SocketType::DGRAM => Ok(BoundAddress::Udp(address, both)),
-        _ => Err("it is neither of TCP nor of UDP".to_owned()),
+        _ => Err("it is neither a TCP nor a UDP socket".to_owned()),
     }
 }
 
@@ -286,7 +286,7 @@ impl fmt::Display for InheritedSocket {
         match &self.bound {
             BoundAddress::Tcp(address, false) => write!(f, "{address}")?,
             BoundAddress::Tcp(address, true) => write!(f, "{address} with IPv4")?,
-            BoundAddress::Udp(address, _) => write!(f, "{address} of UDP")?,
+            BoundAddress::Udp(address, _) => write!(f, "{address} (UDP)")?,
             BoundAddress::Unix(path) => write!(f, "unix:{}", path.display())?,
         }
         write!(f, " ({})", self.name)

@@ -118,7 +118,7 @@ pub(super) fn start(mut arguments: ServeArguments) -> Result<Master, ExitCode> {
 /// Checks whether this program can take over from the running server.
 pub(super) fn check_takeover(mut arguments: ServeArguments, format: u32) -> ExitCode {
     if format != upgrade::INHERITANCE_FORMAT {
-        print_message("this version does not take over from the one that runs: restart the server");
+        print_message("this version cannot take over from the running version: restart the server");
         return exit::failed();
     }
     match read_configuration(&mut arguments) {

@@ -36,7 +36,7 @@ impl Master {
         {
             let allowed = self.settings.server.timeouts.start + FRONT_START_TIMEOUT;
             print_message(format!(
-                "FrontHung: the front has not begun to serve within {} s and is killed",
+                "FrontHung: the front has not started to serve within {} s and is killed",
                 allowed.as_secs()
             ));
             if let Some(front) = &mut self.front {
@@ -63,12 +63,12 @@ impl Master {
                 self.kill_front_if_unsent(sent);
             }
             TickAction::Blocked(threads) => print_message(format!(
-                "FrontBlocked: the front (process {pid}) has not gone on for {limit} s: {}; it is left alone, since another would wait for the same disk",
+                "FrontBlocked: the front (process {pid}) has made no progress for {limit} s: {}; it is not killed, because a new front would wait for the same disk",
                 list(threads)
             )),
             TickAction::Hung(threads) => {
                 print_message(format!(
-                    "FrontHung: the front (process {pid}) has not gone on for {limit} s (timeouts.hang) and is killed: {}",
+                    "FrontHung: the front (process {pid}) has made no progress for {limit} s (timeouts.hang) and is killed: {}",
                     list(threads)
                 ));
                 front.kill();
@@ -94,7 +94,7 @@ impl Master {
     fn silence_message(&self) -> String {
         let pid = self.front.as_ref().map_or(0, |front| front.pid);
         format!(
-            "FrontSilent: the front (process {pid}) has not answered within {} s: {}. It is killed and started again when it has not gone on for {} s (timeouts.hang)",
+            "FrontSilent: the front (process {pid}) has not responded within {} s: {}. It is killed and restarted if it makes no progress for {} s (timeouts.hang)",
             FRONT_RESPONSE_TIMEOUT.as_secs(),
             watchdog::describe(pid, pid),
             self.settings.server.timeouts.hang.as_secs_f64()

@@ -236,7 +236,7 @@ impl Master {
                 .is_some_and(|front| front.watch.is_some());
         let why = match (&self.upgrade, &self.pending) {
             (UpgradeState::No, None) if serving => None,
-            (UpgradeState::No, Some(_)) => Some("a reload is in progress; ask again"),
+            (UpgradeState::No, Some(_)) => Some("a reload is in progress; try again"),
             (UpgradeState::No, None) => Some("the server is starting or stopping"),
             _ => Some("an upgrade is in progress"),
         };
@@ -300,7 +300,7 @@ impl Master {
                     front.kill();
                 }
                 format!(
-                    "FrontUnresponsive: the front has not handed over within {} s; it is killed",
+                    "FrontUnresponsive: the front has not handed over within {} s and is killed",
                     seconds(HAND_OVER_TIMEOUT)
                 )
             }
@@ -352,7 +352,7 @@ impl Master {
         let Some(front) = self.front.as_ref().filter(|_| self.pending.is_none()) else {
             refuse_upgrade(
                 asker,
-                &["the front is being started, or a reload is in progress; ask again".to_owned()],
+                &["the front is being started, or a reload is in progress; try again".to_owned()],
             );
             return true;
         };
@@ -378,9 +378,9 @@ impl Master {
         let UpgradeState::Leaving { asker, .. } = std::mem::take(&mut self.upgrade) else {
             return;
         };
-        self.abandon_reload("the server is being upgraded; ask again");
+        self.abandon_reload("the server is being upgraded; try again");
         notify::reloading();
-        print_message("upgrade: the new program is executed");
+        print_message("upgrade: executing the new program");
         let error = match self.inheritance(asker.as_ref()) {
             Ok((left, fds)) => {
                 let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
@@ -429,7 +429,7 @@ impl Master {
         if let UpgradeState::TakingOver { asker } = std::mem::take(&mut self.upgrade) {
             self.predecessors
                 .stop(self.settings.server.timeouts.drain, true);
-            let text = format!("upgraded: howdah {} serves", env!("CARGO_PKG_VERSION"));
+            let text = format!("upgraded: howdah {} is serving", env!("CARGO_PKG_VERSION"));
             print_message(&text);
             if let Some(asker) = asker {
                 asker.succeed(&text, &[]);
@@ -446,7 +446,7 @@ impl Master {
         if !self.predecessors.is_empty() || self.is_stopping() {
             return;
         }
-        print_message("upgrade: the front before has ended");
+        print_message("upgrade: the previous front has exited");
         if self.listeners.take_udp() || self.settings.cache_disk.is_some() {
             self.reload(vec![None]);
         }
@@ -491,7 +491,7 @@ impl Master {
 
 /// Logs that the upgrade was refused and sends the mistakes to the client.
 fn refuse_upgrade(asker: Option<ControlClient>, mistakes: &[String]) {
-    print_message("UpgradeRefused: the program before serves on:");
+    print_message("UpgradeRefused: the previous program continues to serve:");
     print_mistakes(mistakes);
     if let Some(asker) = asker {
         asker.mistakes(mistakes);

@@ -167,11 +167,11 @@ pub fn describe(pid: i32, thread: i32) -> String {
         let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/{name}"));
         text.ok().map(|text| text.trim().to_owned())
     };
-    let name = read("comm").unwrap_or_else(|| "a thread that is gone".to_owned());
+    let name = read("comm").unwrap_or_else(|| "a thread that has exited".to_owned());
     let at = match thread_state(pid, thread) {
         Some('T') => "is stopped by a signal".to_owned(),
         Some('t') => "is stopped by a debugger".to_owned(),
-        Some('R') => "runs without taking its turn".to_owned(),
+        Some('R') => "runs without returning to its event loop".to_owned(),
         Some('D') => "waits for a disk".to_owned(),
         // The kernel shows this only to processes that may trace the process; others read 0.
         _ => match read("wchan").filter(|place| !matches!(place.as_str(), "" | "0")) {
@@ -357,6 +357,6 @@ mod tests {
         assert!(!waits_for_disk(pid, id));
         let text = describe(pid, id);
         assert!(text.contains(&format!("(thread {id}) runs")), "{text}");
-        assert!(describe(pid, 1).starts_with("a thread that is gone"));
+        assert!(describe(pid, 1).starts_with("a thread that has exited"));
     }
 }

@@ -42,7 +42,7 @@ impl NameTask {
         };
         if done {
             return Ok(format!(
-                "{}: another process has just ordered it",
+                "{}: another process has just ordered the certificate",
                 self.name
             ));
         }
@@ -116,7 +116,7 @@ impl NameTask {
                 let now = unix_seconds(SystemTime::now());
                 let since = self.record.trouble.as_ref().map_or(now, |t| t.since);
                 if self.record.trouble.is_none() {
-                    self.shared.log(format!("{}: {}: {failure}; the certificate is used, and would be lost with the process", failure.name(), self.name));
+                    self.shared.log(format!("{}: {}: {failure}; the certificate is in use, but it will be lost when the process exits", failure.name(), self.name));
                 }
                 self.record.trouble = Some(FailedAttempts {
                     name: failure.name().to_owned(),
@@ -155,14 +155,14 @@ impl NameTask {
             None => "there is no certificate".to_owned(),
             Some(stored) => match stored.validity.not_after.duration_since(now) {
                 Ok(left) => format!(
-                    "the certificate stays in use, valid for {}",
+                    "the current certificate remains in use and is valid for {}",
                     human_duration(left)
                 ),
                 Err(_) => "the certificate has expired".to_owned(),
             },
         };
         let line = format!(
-            "{}: {}: {failure}; {state}; attempt {attempts}, the next in {}",
+            "{}: {}: {failure}; {state}; this was attempt {attempts}, the next one is in {}",
             failure.name(),
             self.name,
             human_duration(pause)

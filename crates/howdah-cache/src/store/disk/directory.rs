@@ -63,15 +63,15 @@ impl fmt::Display for OpenError {
         match self {
             OpenError::InUse { process } => write!(
                 f,
-                "DirectoryInUse: another server (process {process}) uses it; give each server a directory of its own"
+                "DirectoryInUse: another server (process {process}) uses the directory; give each server its own"
             ),
             OpenError::NotACache { name } => write!(
                 f,
-                "NotACacheDirectory: it holds `{name}`, which is not of a page cache; name an empty directory"
+                "NotACacheDirectory: the directory contains `{name}`, which does not belong to a page cache; name an empty directory"
             ),
             OpenError::NotOurs { user } => write!(
                 f,
-                "DirectoryNotOurs: it belongs to user {user}; let it belong to the user the server runs as"
+                "DirectoryNotOurs: the directory belongs to user {user}; change its owner to the user that the server runs as"
             ),
             OpenError::Io { what, error } => write!(f, "DiskUnwritable: cannot {what}: {error}"),
         }
@@ -123,11 +123,11 @@ impl CacheDirectory {
         let io = |what| move |error| OpenError::Io { what, error };
         match private_dir_builder().create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(io("make the directory")(error));
+                return Err(io("create the directory")(error));
             }
             _ => {}
         }
-        let meta = fs::metadata(path).map_err(io("look at the directory"))?;
+        let meta = fs::metadata(path).map_err(io("inspect the directory"))?;
         let user = rustix::process::geteuid().as_raw();
         if meta.is_dir() && meta.uid() != user {
             return Err(OpenError::NotOurs { user: meta.uid() });
@@ -149,12 +149,12 @@ impl CacheDirectory {
             }
         }
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
-            .map_err(io("make the directory private"))?;
+            .map_err(io("create the directory private"))?;
         let lock = acquire_lock(&path.join("lock"), patience)?;
         for name in ["objects", "new"] {
             match private_dir_builder().create(path.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(io("make a directory in it")(error));
+                    return Err(io("create a directory in it")(error));
                 }
                 _ => {}
             }
@@ -307,7 +307,7 @@ mod tests {
         fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let refused = open(parent.path()).unwrap_err();
         assert!(
-            refused.starts_with("NotACacheDirectory: it holds `index.php`"),
+            refused.starts_with("NotACacheDirectory: the directory contains `index.php`"),
             "{refused}"
         );
         let mode = fs::metadata(parent.path()).unwrap().mode() & 0o777;
@@ -316,7 +316,7 @@ mod tests {
         assert!(refused.starts_with("NotACacheDirectory"), "{refused}");
         let refused = open(&parent.path().join("no/such")).unwrap_err();
         assert!(
-            refused.starts_with("DiskUnwritable: cannot make the directory"),
+            refused.starts_with("DiskUnwritable: cannot create the directory"),
             "{refused}"
         );
     }

@@ -17,29 +17,29 @@ pub enum DiskFault {
     FileTruncated,
     /// A page's file does not match its checksum; it was removed.
     FileCorrupt,
-    /// A file has another version of the format, or is no page; it was removed.
+    /// A file has another version of the format, or is not a page; it was removed.
     FileForeign,
-    /// A page's file holds another page than its name says; it was removed.
+    /// A page's file contains another page than its name says; it was removed.
     FileMisplaced,
     /// A page's file could not be read.
     FileUnreadable,
-    /// There is no room for a page; pages are kept in memory.
+    /// There is no room for a page on the disk; pages are kept in memory.
     DiskFull,
-    /// The directory cannot be written; pages are kept in memory.
+    /// The directory cannot be written to; pages are kept in memory.
     DiskUnwritable,
-    /// After an upgrade the former process has the directory until it ends; pages are kept in memory.
+    /// After an upgrade, the previous process uses the directory until it exits; pages are kept in memory.
     DiskHeld,
     /// The disk is too slow: a page was not written, or not read.
     DiskBusy,
     /// A page's description exceeds a file's limit; the page is kept in memory.
     DescriptionTooLong,
-    /// Purges cannot be recorded; the journal was removed, so that the next start begins empty.
+    /// Purges cannot be recorded; the journal was removed, so the cache is empty at the next start.
     JournalFailed,
-    /// The journal is damaged, or of another version: the cache began empty.
+    /// The journal is damaged or has another version, so the cache began empty.
     JournalCorrupt,
-    /// The machine stopped before the cache was closed: the cache began empty.
+    /// The machine stopped before the cache was closed, so the cache began empty.
     MachineStopped,
-    /// The clock is earlier than when pages were stored: the cache began empty.
+    /// The clock is earlier than when pages were stored, so the cache began empty.
     ClockWentBack,
 }
 

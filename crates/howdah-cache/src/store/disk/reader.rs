@@ -35,7 +35,7 @@ pub(super) fn queue_read(
     if reads.len() >= MAX_WAITING_READS {
         drop(reads);
         shared.report_fault(DiskFault::DiskBusy, || {
-            format!("{MAX_WAITING_READS} requests wait for files")
+            format!("{MAX_WAITING_READS} requests already wait for files")
         });
         return None;
     }

@@ -69,7 +69,7 @@ impl DiskSites {
             shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             shared.report_fault(DiskFault::DiskBusy, || match too_long {
                 true => format!("{} MB of pages wait to be written", waiting >> 20),
-                false => "too many orders wait".to_owned(),
+                false => "too many write jobs wait".to_owned(),
             });
         }
     }
@@ -85,9 +85,9 @@ impl DiskSites {
             names: names.to_vec(),
         };
         if !self.disk.shared.send_order(order) {
-            self.disk
-                .shared
-                .report_fault(DiskFault::DiskBusy, || "too many orders wait".to_owned());
+            self.disk.shared.report_fault(DiskFault::DiskBusy, || {
+                "too many write jobs wait".to_owned()
+            });
         }
     }
 

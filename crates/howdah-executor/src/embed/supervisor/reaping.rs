@@ -48,7 +48,7 @@ impl Supervisor {
         let zygote = self.zygote_of(generation).map(ZygoteClient::pid);
         let origin = fd.as_ref().map(|fd| pidfd::origin(fd.as_fd(), pid, zygote));
         if origin == Some(PidfdOrigin::Other) {
-            let why = format!("process {pid} is not a child of the zygote's");
+            let why = format!("process {pid} is not a child of the zygote");
             return Err(ProtocolError::of("spawned", &why));
         }
         let Some(child) = self.children.get(id) else {
@@ -129,7 +129,7 @@ impl Supervisor {
                 },
                 "ChildDied",
                 &format!(
-                    "child {} (pid {}) ended by {how} after {served} requests; {lost} request lost",
+                    "child {} (pid {}) exited after {served} requests ({how}); {lost} request was lost",
                     id.index, child.pid
                 ),
             );
@@ -180,9 +180,9 @@ impl Supervisor {
         let late = |since: Instant| now.duration_since(since) >= limit;
         let fork = |c: &PoolChild| matches!(c.state, ChildState::Starting) && late(c.since);
         let silent = if self.children.iter().any(fork) {
-            "has not answered a fork command"
+            "has not responded to a fork command"
         } else if self.children.iter().any(|c| c.died.is_some_and(late)) {
-            "has not reported the end of a child"
+            "has not reported the exit of a child"
         } else {
             return;
         };

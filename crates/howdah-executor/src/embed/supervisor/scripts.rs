@@ -44,7 +44,7 @@ impl Supervisor {
                 let _ = done.send(());
                 Ok(())
             }
-            _ => Err(ProtocolError::of("scripts-done", "nothing was to be done")),
+            _ => Err(ProtocolError::of("scripts-done", "there was nothing to do")),
         }
     }
 }

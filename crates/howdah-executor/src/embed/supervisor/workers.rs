@@ -190,7 +190,7 @@ impl Supervisor {
     pub(super) fn on_exit_during_boot(&mut self, child: &PoolChild, exit: Exit, now: Instant) {
         let script = self.worker_script();
         let message = format!(
-            "{}: its process (pid {}) ended by {} before it asked for a request",
+            "{}: its process (pid {}) exited ({}) before it asked for a request",
             script.display(),
             child.pid,
             process::exit_text(exit)
@@ -343,7 +343,7 @@ impl Supervisor {
             link.kill();
             link.has_exited();
         }
-        let message = format!("{message}; the running processes keep their code");
+        let message = format!("{message}; the running processes continue with their current code");
         self.log_event(LogLevel::Error, name, &message);
     }
 
@@ -458,7 +458,7 @@ impl Supervisor {
                     // Its children exit after their current requests; their pidfds show it.
                     let former = &mut self.workers.former[at];
                     former.leaving = Some(Instant::now());
-                    let message = "a former zygote ended before its workers";
+                    let message = "a previous zygote exited before its workers";
                     self.log_event(LogLevel::Warning, "ZygoteDied", message);
                     break;
                 }
@@ -467,7 +467,7 @@ impl Supervisor {
                 let former = &mut self.workers.former[at];
                 former.link.kill();
                 former.leaving = Some(Instant::now());
-                let message = format!("{error}; the former zygote is killed");
+                let message = format!("{error}; the previous zygote is killed");
                 self.log_event(LogLevel::Error, "ZygoteProtocolError", &message);
                 break;
             }
@@ -481,7 +481,7 @@ impl Supervisor {
         if version != VERSION {
             self.workers.next = Some((link, deadline));
             let message = format!(
-                "the new zygote speaks version {version} of the shared memory, this server {VERSION}"
+                "the new zygote uses version {version} of the shared memory, but this server uses {VERSION}"
             );
             return self.restart_failed("OtherVersion", &message);
         }

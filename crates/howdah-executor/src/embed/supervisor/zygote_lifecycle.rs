@@ -188,7 +188,7 @@ impl Supervisor {
             false => format!(" in {:.1} s", pause.as_secs_f64()),
         };
         let message = format!(
-            "the zygote (pid {pid}) ended; its children finish what they run, a new one starts{when}"
+            "the zygote (pid {pid}) exited; its children finish their requests, and a new zygote starts{when}"
         );
         self.log_event(LogLevel::Error, "ZygoteDied", &message);
         self.zygote = ZygoteState::None {
@@ -247,8 +247,8 @@ impl Supervisor {
     /// once.)
     pub(super) fn failed_start_message(&self) -> String {
         match self.last_output_line.as_str() {
-            "" => "the zygote ended during its start, without a message".to_owned(),
-            words => format!("the zygote ended during its start; its last output: {words}"),
+            "" => "the zygote exited during its start, without a message".to_owned(),
+            words => format!("the zygote exited during its start; its last output: {words}"),
         }
     }
 
@@ -385,7 +385,7 @@ impl Supervisor {
     fn check_is_starting(&self, report: &str, generation: u64) -> Result<(), ProtocolError> {
         match self.zygote {
             ZygoteState::Starting { .. } if generation == self.generation => Ok(()),
-            _ => Err(ProtocolError::of(report, "it was ready already")),
+            _ => Err(ProtocolError::of(report, "it was already ready")),
         }
     }
 
@@ -410,8 +410,7 @@ impl Supervisor {
             link.has_exited();
             let program = self.shared.pool.config.program.display();
             let message = format!(
-                "{program} speaks version {version} of the shared memory, this server {VERSION}; \
-                 install both from the same build"
+                "{program} uses version {version} of the shared memory, but this server uses {VERSION}; install both from the same build"
             );
             self.start_failed(now, "OtherVersion", &message);
             return;
@@ -420,7 +419,7 @@ impl Supervisor {
             self.log_event(
                 LogLevel::Warning,
                 "OpcacheOff",
-                "opcache is not loaded or not enabled: every request compiles its files",
+                "opcache is not loaded or not enabled, so every request compiles its PHP files",
             );
         }
         self.zygote = ZygoteState::Ready { link };

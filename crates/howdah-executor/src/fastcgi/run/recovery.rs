@@ -48,7 +48,7 @@ impl FastCgiRun {
             return;
         }
         let why = match error.kind() {
-            io::ErrorKind::TimedOut => "connecting timed out".to_owned(),
+            io::ErrorKind::TimedOut => "the connection attempt timed out".to_owned(),
             _ => error.to_string(),
         };
         let news = self.context.shared.with_balance(|balance, wake| {

@@ -146,7 +146,8 @@ impl ClientThread {
                 SpawnerMessage::Nothing => {}
                 SpawnerMessage::Closed => {
                     let pid = spawner.pid;
-                    let text = format!("the spawner (pid {pid}) ended, and its programs with it");
+                    let text =
+                        format!("the spawner (pid {pid}) exited, and its programs were killed");
                     break Some(("SpawnerDied".to_owned(), text));
                 }
                 SpawnerMessage::SpawnerReport(SpawnerReport::Ready) => {
@@ -159,7 +160,9 @@ impl ClientThread {
                         break Some(why);
                     }
                 }
-                SpawnerMessage::Malformed => break Some(protocol_error("what is no report")),
+                SpawnerMessage::Malformed => {
+                    break Some(protocol_error("something that is not a report"));
+                }
             }
         };
         *link.control() = None;
@@ -177,7 +180,7 @@ impl ClientThread {
             SpawnerReport::Started { id, pid } => {
                 self.has_started_program = true;
                 if !self.client.report_event(id, ProcessEvent::Started(pid)) {
-                    return Err(protocol_error("a second start of one process"));
+                    return Err(protocol_error("the start of the same process twice"));
                 }
             }
             SpawnerReport::NotStarted { id, errno } => {
@@ -287,10 +290,10 @@ fn kill(spawner: &LaunchedProcess, silence: Duration) -> (String, String) {
     let kill = rustix::process::Signal::KILL;
     let text = match rustix::process::pidfd_send_signal(&spawner.pidfd, kill) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => format!(
-            "the spawner (pid {pid}) did not answer for {silence} s and is killed, its programs with it"
+            "the spawner (pid {pid}) did not respond for {silence} s and is killed, together with its programs"
         ),
         Err(error) => format!(
-            "the spawner (pid {pid}) did not answer for {silence} s and cannot be killed ({error}): end it, and its programs end, too"
+            "the spawner (pid {pid}) did not respond for {silence} s and cannot be killed ({error}): kill it by hand, which also ends its programs"
         ),
     };
     ("SpawnerStuck".to_owned(), text)

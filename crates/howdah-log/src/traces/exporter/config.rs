@@ -29,9 +29,9 @@ impl fmt::Display for ExporterConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ExporterConfigError::Endpoint => {
-                "expected the URL of a collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`"
+                "expected the URL of a collector that accepts OTLP over HTTP, such as `http://127.0.0.1:4318`"
             }
-            ExporterConfigError::Header => "not a header field that can be sent",
+            ExporterConfigError::Header => "this is not a header that can be sent",
         })
     }
 }

@@ -50,7 +50,7 @@ impl CollectorClient {
             let found = rustls_native_certs::load_native_certs();
             if roots.add_parsable_certificates(found.certs).0 == 0 {
                 return Err(io::Error::other(
-                    "this machine trusts no authority's server; install ca-certificates",
+                    "this machine trusts no certificate authority; install ca-certificates",
                 ));
             }
         }
@@ -89,7 +89,7 @@ impl CollectorClient {
             let said = ExportTraceServiceResponse::decode(body).unwrap_or_default();
             return Ok(said.partial_success.map_or(0, |part| part.rejected_spans));
         }
-        let mut why = format!("it answers {status}");
+        let mut why = format!("the collector returned status {status}");
         match status {
             // OTLP permits a retry after these.
             StatusCode::TOO_MANY_REQUESTS

@@ -126,7 +126,7 @@ impl ExportThread {
             tokio::time::sleep(STOP_TIMEOUT).await;
         };
         let late = |limit: Duration| {
-            PostError::Temporary(format!("no answer within {} s", limit.as_secs()))
+            PostError::Temporary(format!("no response within {} s", limit.as_secs()))
         };
         tokio::select! {
             answered = timeout(limit, post) => answered.unwrap_or_else(|_| Err(late(limit))),
@@ -147,10 +147,10 @@ impl ExportThread {
         let more = total > std::mem::replace(&mut self.dropped_before, total);
         if rejected > 0 {
             self.report_failure(ExporterEvent::Refused(format!(
-                "it rejects {rejected} of {spans} spans"
+                "the collector rejected {rejected} of {spans} spans"
             )));
         } else if more {
-            let why = "it takes spans more slowly than they come";
+            let why = "the collector accepts spans more slowly than they are created";
             self.report_failure(ExporterEvent::Unreachable(why.to_owned()));
         } else if std::mem::take(&mut self.reported_failure) {
             let dropped = total - std::mem::replace(&mut self.reported, total);

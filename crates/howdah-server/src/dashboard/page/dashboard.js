@@ -214,7 +214,7 @@ function failures(s) {
   return el('section.half', el('h2', 'Failures by name'),
     table('Failures by name', ['name', 'pool', '#total', '#a minute'],
       rows.map(([name, of, n, r]) => [el('td', name), el('td', of), number(figure(n)), number(figure(Math.round(r * 60)))])),
-    el('p.faint', 'Answers: ', s.statuses.map(([code, n]) => `${code || 'other'} ${figure(n)}`).join(', ') || 'none'));
+    el('p.faint', 'Responses: ', s.statuses.map(([code, n]) => `${code || 'other'} ${figure(n)}`).join(', ') || 'none'));
 }
 
 function cache(s) {
@@ -260,7 +260,7 @@ function certificates(s) {
   const failing = s.failing_orders.map((o) => [long(o.name), el('td.bad', `${o.failure}, ${o.attempts} times`)]);
   const rows = s.certificates.map((c) => [long(c.names.join(', ')), c.seconds_left > 0
     ? el(c.seconds_left < 7 * 86400 ? 'td.bad' : 'td', `${time(c.seconds_left)} left`)
-    : el('td.bad', `ENDED ${time(-c.seconds_left)} ago`)]);
+    : el('td.bad', `EXPIRED ${time(-c.seconds_left)} ago`)]);
   return el('section.half', el('h2', 'Certificates'), table('Certificates', ['names', 'valid'], failing.concat(rows)));
 }
 
@@ -268,12 +268,12 @@ function limits(s) {
   const bounded = [
     ['connections', s.connections.open, s.connections.limit, figure],
     ['memory of the front', s.memory.used, s.memory.limit, bytes],
-    ['bodies and answers in files', s.spilled.used, s.spilled.limit, bytes],
+    ['bodies and responses in files', s.spilled.used, s.spilled.limit, bytes],
   ];
   return el('section.half', el('h2', 'Limits'),
     table('Limits of the server', ['', '#used', '#of', ''], bounded.map(([name, used, of, form]) => [el('td', name), number(form(used)), number(form(of)),
       el('td.meter', el('meter', { value: used, max: of, high: 0.9 * of, 'aria-label': name }))])),
-    s.limits.rows.length > 0 && table('Limits of clients', ['site', 'line', 'limit', '#refused', '#waiting'],
+    s.limits.rows.length > 0 && table('Client limits', ['site', 'line', 'limit', '#refused', '#waiting'],
       s.limits.rows.map((r) => [el('td', r.site), number(r.line), long(r.limit), number(figure(r.refused)), number(r.waiting)])));
 }
 
@@ -350,7 +350,7 @@ async function ask(what, body) {
     const answer = await fetch(what, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
     [text, bad] = [await answer.text(), !answer.ok];
   } catch (error) {
-    [text, bad] = [`howdah dashboard does not answer: ${error.message}`, true];
+    [text, bad] = [`howdah dashboard does not respond: ${error.message}`, true];
   }
   buttons.forEach((button) => { button.disabled = false; });
   page('message').textContent = text.trim();

@@ -42,7 +42,7 @@ pub(super) fn parse(question: &ExplainRequest<'_>) -> Result<(bool, RequestHead)
         if field.contains(['\r', '\n']) || !field.contains(':') {
             let field = field.escape_debug();
             return Err(format!(
-                "BadUrl: -H: `{field}` is no field: write `Name: value`"
+                "BadUrl: -H: `{field}` is not a header: write it as `Name: value`"
             ));
         }
         text += field;
@@ -51,7 +51,7 @@ pub(super) fn parse(question: &ExplainRequest<'_>) -> Result<(bool, RequestHead)
     text += "\r\n";
     let head = subrequest::parse_head(text.as_bytes()).ok_or_else(|| {
         format!(
-            "BadUrl: `{}` with these fields is no valid request",
+            "BadUrl: `{}` with these headers is not a valid request",
             url.escape_debug()
         )
     })?;

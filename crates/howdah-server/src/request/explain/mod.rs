@@ -207,12 +207,12 @@ fn site_because(ctx: RequestContext<'_>) -> String {
         false => format!(" at {}", ctx.conn.listener),
     };
     match (is_named, ctx.config.sites.all()) {
-        (Some(HostPattern::Exact(own)), _) => format!("its hosts have {own}{there}"),
-        (Some(HostPattern::Below(end)), _) => format!("its hosts have *{end}{there}"),
-        (None, [_]) => "the only one".to_owned(),
+        (Some(HostPattern::Exact(own)), _) => format!("the site's hosts include {own}{there}"),
+        (Some(HostPattern::Below(end)), _) => format!("the site's hosts include *{end}{there}"),
+        (None, [_]) => "it is the only site".to_owned(),
         (None, _) => {
             let name = lossy(name);
-            format!("the first{there}, since no site has the host {name}")
+            format!("it is the first site{there}, and no site has the host {name}")
         }
     }
 }

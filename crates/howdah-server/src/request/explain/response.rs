@@ -68,7 +68,7 @@ pub(super) fn response_to_action(
         }
     };
     if let Some(refusal) = route.skipped_refusal {
-        answer.because = Some(format!("the path itself is never sent: {refusal}"));
+        answer.because = Some(format!("the file at this path is never sent: {refusal}"));
     }
     Ok(answer)
 }

@@ -36,18 +36,20 @@ pub(super) fn sentences(name: &Path, file: &HtFile, refusals_only: bool) -> Vec<
     let mut sentences = Vec::new();
     match &file.problem {
         Some(Problem::Mistake(note)) => sentences.push(format!(
-            "{name}:{}: `{}`: {}: everything below is answered with 500",
+            "{name}:{}: `{}`: {}: all requests below this directory get a 500",
             note.line,
             howdah_htaccess::printable(&note.text),
             note.why
         )),
         Some(Problem::TooLong) => {
             sentences.push(format!(
-                "{name} is longer than 1 MiB: everything below is answered with 500"
+                "{name} is longer than 1 MiB: all requests below this directory get a 500"
             ));
         }
         Some(Problem::Unreadable | Problem::NotAFile) => {
-            sentences.push(format!("{name} cannot be read: everything below is closed"));
+            sentences.push(format!(
+                "{name} cannot be read: all requests below this directory are denied"
+            ));
         }
         None => {}
     }
@@ -82,7 +84,7 @@ fn survey_by(root: &Path, sentences_of: impl Fn(&Path) -> Vec<String>) -> Vec<St
         }
         if seen == MOST_DIRECTORIES {
             sentences.push(format!(
-                "{}: looked for .htaccess files in {MOST_DIRECTORIES} directories; those in others are obeyed, too, and reported when a request meets them",
+                "{}: only {MOST_DIRECTORIES} directories were searched for .htaccess files; files in other directories are obeyed, too, and are reported when a request reaches them",
                 root.display()
             ));
             break;
@@ -91,7 +93,7 @@ fn survey_by(root: &Path, sentences_of: impl Fn(&Path) -> Vec<String>) -> Vec<St
     }
     if left_out > 0 {
         sentences.push(format!(
-            "{}: {left_out} more lines of .htaccess files are not applied exactly; the log names each when a request meets it",
+            "{}: {left_out} more lines of .htaccess files are not applied exactly; the log names each of them when a request reaches it",
             root.display()
         ));
     }

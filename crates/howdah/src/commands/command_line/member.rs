@@ -107,11 +107,11 @@ impl ScriptMember {
             return done;
         }
         let trouble = match status.trouble.as_str() {
-            "" => "no answer",
+            "" => "no response",
             trouble => trouble,
         };
         Err(format!(
-            "FleetUnreachable: {}: {trouble}\nhowdah php: FleetWriteUnheard: no other server has heard of it",
+            "FleetUnreachable: {}: {trouble}\nhowdah php: FleetWriteUnheard: no other server has been notified of the write",
             status.valkey
         ))
     }

@@ -32,31 +32,29 @@ pub struct ConfigurationInput<'a> {
 pub fn server_configuration(wanted: &ConfigurationInput<'_>) -> String {
     let mut out = format!(
         "# Serves {}. Written by `howdah init`.\n\
-         # Behind a single `#` are defaults and examples: remove it to change them. Then\n\
-         # `howdah check --config {}` names mistakes.\n\
-         # Every key: `howdah check --explain KEY`. Relative paths count from this file's directory.\n\n",
+         # Lines with a single `#` are defaults and examples: remove the `#` to change them, and then run\n# `howdah check --config {}`, which reports mistakes.\n# `howdah check --explain KEY` explains a key. Paths are relative to the directory of this file.\n\n",
         wanted.application, wanted.file
     );
-    out += "# This machine alone; \":80\" is for everybody.\n";
+    out += "# Addresses to listen on. By default, only this machine can connect; \":80\" listens on all addresses.\n";
     out += &commented_default("", "listen");
     out += "# HTTPS with certificates that Howdah orders and renews, for the `hosts` below:\n\
             # listen = [\":80\", \":443 tls\"]\n";
-    out += "# Who serves and runs PHP when root starts the server.\n";
+    out += "# The user that serves HTTP and runs PHP if root starts the server.\n";
     out += &match wanted.user {
         Some(user) => format!("user = {}\n", user.to_toml_value()),
         None => "# user = \"www-data\"\n".to_owned(),
     };
-    out += "\n[log]\n# Problems, and PHP's messages: a file, or \"stderr\", \"syslog\", \"journald\".\n";
+    out += "\n[log]\n# The log for errors and for PHP's messages: a file, or \"stderr\", \"syslog\", \"journald\".\n";
     out += &commented_default("log", "error");
-    out += "# A line for each request: the same, or \"off\".\n";
+    out += "# The access log, with a line for each request: the same values, or \"off\".\n";
     out += &commented_default("log", "access");
-    out += "\n[pool.www]\n# Most PHP processes; \"auto\" follows from cores and memory.\n";
+    out += "\n[pool.www]\n# The maximum number of PHP processes; \"auto\" depends on the number of cores and the memory.\n";
     out += &commented_default("pool.*", "max_children");
-    out += "# A process that has more memory is replaced after its request.\n";
+    out += "# A process that uses more memory is replaced after its request.\n";
     out += &commented_default("pool.*", "max_memory");
-    out += "# A script that runs longer is ended.\n";
+    out += "# A script that runs longer is killed.\n";
     out += &commented_default("pool.*", "request_terminate_timeout");
-    out += "\n# PHP settings in place of php.ini's.\n[pool.www.php_value]\n\
+    out += "\n# PHP settings that override php.ini.\n[pool.www.php_value]\n\
             # memory_limit = \"256M\"\n\
             # upload_max_filesize = \"64M\"\n\
             # post_max_size = \"64M\"\n\n";
@@ -70,32 +68,30 @@ pub fn site_configuration(wanted: &ConfigurationInput<'_>) -> String {
         wanted.name.to_toml_value(),
         wanted.root.to_toml_value()
     );
-    out += "# Begin with what Howdah knows of the application: where requests lead, what is closed.\n\
-            recognise = true\n";
+    out += "# Use the rules that Howdah knows for the application: how requests are routed, and what is denied.\nrecognise = true\n";
     if let Some(script) = wanted.front_controller {
         out += &format!("front_controller = {}\n", script.to_toml_value());
     }
-    out += "# Whether `.htaccess` files decide, as under Apache. \"deny\": only what they close is closed.\n";
+    out += "# Whether `.htaccess` files are applied, as in Apache. \"deny\" applies only what they deny.\n";
     out += &match wanted.htaccess {
         true => "htaccess = \"on\"\n".to_owned(),
         false => commented_default("site", "htaccess"),
     };
-    out += "# Names that it answers for; the first site of a server also answers for all others.\n";
+    out +=
+        "# The host names of the site; the first site of a server also handles all other names.\n";
     out += &match (wanted.host, host(wanted.name)) {
         (Some(host), _) => format!("hosts = [{}]\n", host.to_toml_value()),
         (None, Some(host)) => format!("# hosts = [{}]\n", host.to_toml_value()),
         (None, None) => "# hosts = [\"example.org\", \"www.example.org\"]\n".to_owned(),
     };
-    out += "# Whether http:// leads to https://.\n";
+    out += "# Whether http:// is redirected to https://.\n";
     out += &commented_default("site", "https_redirect");
-    out += "# Longest request body, uploads included.\n";
+    out += "# The maximum size of a request body, including uploads.\n";
     out += &commented_default("site", "max_body_size");
-    out += "# \"on\": anonymous readers get pages from a cache, until something is written. Cron jobs that\n\
-            # write must run by `howdah php`. \"dry-run\": only count what would be right and wrong.\n";
+    out += "# \"on\": anonymous visitors get pages from a cache until the application writes something. Cron jobs\n# that write must use `howdah php`. \"dry-run\": only count how often the cache would be right or wrong.\n";
     out += &commented_default("site", "cache");
     if wanted.application.has_login() {
-        out += "# Slow down who guesses passwords:\n\
-                # [[site.rule]]\n\
+        out += "# Slow down clients that guess passwords:\n# [[site.rule]]\n\
                 # limit = \"login\"\n";
     }
     out

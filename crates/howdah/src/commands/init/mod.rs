@@ -75,7 +75,7 @@ pub fn run(arguments: &InitArguments) -> ExitCode {
         eprintln!("{mistake}");
     }
     eprintln!(
-        "howdah: this has to be mended before {} can be served",
+        "howdah: correct these mistakes before {} can be served",
         main.display()
     );
     exit::failed()
@@ -159,7 +159,7 @@ impl InitPlan {
         let found = &self.found;
         let mut text = found.sentence.clone() + "\n";
         if self.htaccess {
-            text += "  its .htaccess files decide, as under Apache: htaccess = \"on\"\n";
+            text += "  its .htaccess files are applied, as in Apache: htaccess = \"on\"\n";
         }
         for below in &found.subfolders {
             text += &format!("  {below}\n");
@@ -174,7 +174,7 @@ impl InitPlan {
                 let name = service(&found.config.name);
                 text += &format!("wrote {file} and {}\n", unit.display());
                 if directory_of(&self.file).is_ok_and(|own| own == found.config.root) {
-                    text += "  Howdah never sends them to clients; for another server here, `-o FILE` puts them elsewhere\n";
+                    text += "  Howdah never sends these files to clients; if another server serves this directory, use `-o FILE` to write them elsewhere\n";
                 }
                 text += &format!("next:\n  howdah serve --config {word}\nthen, as a service:\n");
                 if self.user.is_missing {
@@ -198,7 +198,7 @@ impl InitPlan {
             ConfigurationReader::Included(main) => {
                 let hosts = match configuration::host(&found.config.name) {
                     Some(_) => "",
-                    None => " name its hosts in that file, then",
+                    None => " add its hosts to that file, then",
                 };
                 text += &format!(
                     "wrote {file}\nnext:{hosts}\n  \
@@ -241,7 +241,7 @@ fn refuse_several(directory: &Path, found: &Recognised) -> Result<(), String> {
     match applications.is_empty() {
         true => Ok(()),
         false => Err(format!(
-            "there is no application at the top of {}, but below it; choose one:{}",
+            "there is no application in {} itself, but there are applications below it; choose one:{}",
             directory.display(),
             applications.concat()
         )),
@@ -255,7 +255,7 @@ fn refuse_in_the_root(file: &Path, own: &Path, root: &Path) -> Result<(), String
         .is_some_and(|name| name == NEVER_SENT_FILE_NAME);
     match own.starts_with(root) && !is_safe {
         true => Err(format!(
-            "clients could read {}, which is in the directory that is served: name a file elsewhere, or one called {NEVER_SENT_FILE_NAME}, which is never sent",
+            "clients could read {}, because it is in the directory that is served: name a file elsewhere, or a file called {NEVER_SENT_FILE_NAME}, which is never sent",
             file.display()
         )),
         false => Ok(()),
@@ -277,7 +277,7 @@ fn directory_of(file: &Path) -> Result<PathBuf, String> {
     let directory = whole.parent().filter(|_| whole.file_name().is_some());
     directory
         .map(Path::to_owned)
-        .ok_or_else(|| cannot("this names no file"))
+        .ok_or_else(|| cannot("the path does not name a file"))
 }
 
 /// Returns the path as text, if it can be written in TOML and in a unit.
@@ -285,7 +285,7 @@ fn path_text(path: &Path) -> Result<&str, String> {
     match path.to_str() {
         Some(text) if unit::can_name(path) => Ok(text),
         _ => Err(format!(
-            "{}: a configuration cannot name a path with control characters or not in UTF-8",
+            "{}: a path in a configuration must be valid UTF-8 without control characters",
             path.display()
         )),
     }

@@ -194,7 +194,7 @@ fn init_above_several_applications_asks_to_choose_one() {
     let why = InitPlan::of(&arguments(scratch.path())).err().unwrap();
     let at = |name: &str| scratch.path().join(name).display().to_string();
     let expected = format!(
-        "there is no application at the top of {}, but below it; choose one:\n  \
+        "there is no application in {} itself, but there are applications below it; choose one:\n  \
          howdah init {}   # Laravel\n  \
          howdah init {}   # WordPress",
         scratch.path().display(),

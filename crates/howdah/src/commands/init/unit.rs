@@ -10,18 +10,18 @@ use std::path::Path;
 const PACKAGED_UNIT: &str = include_str!("../../../../../packaging/howdah.service");
 
 const HEAD_COMMENT: &str = "\
-# Serves one application; made by `howdah init` from the unit of Howdah's package. The names of its directories,
-# as /run/NAME, are that of this file.
+# Serves one application. Created by `howdah init` from the unit in Howdah's package. Its directories, such as
+# /run/NAME, have the name of this file.
 ";
 /// The comment above `User`.
 const USER_COMMENT: &str = "\
-# Everything is this user, who must be able to read the application, and to write to what it writes to. The only
-# right beside are ports below 1024. For pools with users of their own, and for keys that PHP cannot read,
-# install the package.
+# All processes run as this user, which must be able to read the application, and to write where the application
+# writes. The only additional right is to listen on ports below 1024. If you need pools with their own users, or keys
+# that PHP cannot read, install the package.
 ";
 /// The comment above `ProtectSystem`.
 const WRITABLE_PATHS_COMMENT: &str =
-    "# What the application writes to; others by another ReadWritePaths.\n";
+    "# The directories that the application writes to; add more with another ReadWritePaths.\n";
 
 /// The values in which the unit differs from the package's.
 pub struct UnitInput<'a> {

@@ -124,7 +124,7 @@ impl Compiler {
         if let Some((_, path)) = cache {
             // PHP does not create a missing directory.
             fs::create_dir_all(path).map_err(|error| {
-                let why = format!("{FILE_CACHE}: cannot make {path}: {error}");
+                let why = format!("{FILE_CACHE}: cannot create {path}: {error}");
                 (exit::failed(), vec![why])
             })?;
         }
@@ -213,7 +213,7 @@ impl Compiler {
             }
             "-" => Err("NoOpcache: opcache is not loaded, so nothing can be compiled".to_owned()),
             "" => Err(format!(
-                "NoFileCache: {FILE_CACHE} is not set, or PHP cannot use it: say -d {FILE_CACHE}=/DIRECTORY"
+                "NoFileCache: {FILE_CACHE} is not set, or PHP cannot use it: add -d {FILE_CACHE}=/DIRECTORY"
             )),
             cache => match rustix::fs::access(cache, rustix::fs::Access::WRITE_OK) {
                 Ok(()) => Ok(PathBuf::from(cache)),
@@ -314,7 +314,7 @@ fn failure_text(output: &Output) -> String {
     let line = said.lines().find(|line| !line.trim().is_empty());
     match line {
         Some(line) => line.trim_start_matches("PHP ").trim().to_owned(),
-        None => format!("the process ended with {}", output.status),
+        None => format!("the process exited with {}", output.status),
     }
 }
 

@@ -33,7 +33,7 @@ const LEAVE_SCREEN: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 pub fn run(target: &ServerTarget) -> ExitCode {
     if !io::stdout().is_terminal() {
         eprintln!(
-            "howdah: NotATerminal: --watch needs a terminal; `howdah status` prints once, `howdah status --json` for programs"
+            "howdah: NotATerminal: --watch needs a terminal; use `howdah status` to print the status once, and `howdah status --json` in programs"
         );
         return exit::failed();
     }

@@ -129,7 +129,7 @@ impl WatchView {
             })
             .collect();
         if !rates.is_empty() {
-            lines.push(format!("answers a second  {}", rates.join(", ")));
+            lines.push(format!("responses/s       {}", rates.join(", ")));
         }
         if let Some(failures) = shown_pairs(&status["failures"]) {
             lines.push(format!("failures so far  {failures}"));
@@ -351,7 +351,7 @@ mod tests {
             lines[1],
             "requests 250/s, 2 in progress, 2.00 ms on average; 250kB/s sent; connections 5 of 3072, 0/s new"
         );
-        assert_eq!(lines[2], "answers a second  200: 250");
+        assert_eq!(lines[2], "responses/s       200: 250");
         assert_eq!(lines[3], "failures so far  QueueFull 4");
     }
 
@@ -384,12 +384,12 @@ mod tests {
     fn view_shows_no_rates_after_a_front_restart() {
         let mut view = after_a_second();
         let starting = ControlResponse {
-            message: "the front is being started again; ask once more".to_owned(),
+            message: "the front is being restarted; try again".to_owned(),
             ..ControlResponse::default()
         };
         let now = Instant::now() + Duration::from_secs(10);
         view.update(starting, now);
-        assert!(view.lines(200, 50)[1].contains("started again"));
+        assert!(view.lines(200, 50)[1].contains("being restarted"));
         let mut next = answer(5, 1);
         next.status.as_mut().unwrap()["pid"] = json!(12);
         view.update(next, now + Duration::from_secs(1));

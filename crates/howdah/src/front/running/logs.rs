@@ -77,11 +77,11 @@ pub(super) fn access_log(
 fn report_lost_lines(log: &ErrorLog, which: &str, news: &SinkEvent) {
     match news {
         SinkEvent::Losing { why } => {
-            let message = format!("{which}: lines are lost: {why}");
+            let message = format!("{which}: lines are being lost: {why}");
             log.problem(LogLevel::Error, "LogLost", &message);
         }
         SinkEvent::Recovered { lost } => {
-            let message = format!("{which}: it is written again; {lost} lines were lost");
+            let message = format!("{which}: lines are written again; {lost} lines were lost");
             log.problem(LogLevel::Notice, "LogWorksAgain", &message);
         }
     }

@@ -51,9 +51,24 @@ fn fleet(
     shared: &FrontShared,
     log: &Arc<ErrorLog>,
 ) -> Result<Option<Arc<Fleet>>, String> {
-    let Some(wanted) = fleet_config(settings) else {
-        return Ok(None);
+    let is_running = shared.front.get().is_some();
+    let wanted = match &settings.fleet {
+        Some(wanted) if settings.sites.iter().any(|site| site.cache.is_some()) => wanted,
+        _ if former.is_none() => return Ok(None),
+        _ => return Err(
+            "[fleet] and the last `cache = \"on\"` of its sites can be removed only with a restart"
+                .to_owned(),
+        ),
     };
+    if let Some(former) = former {
+        return match former.config() == wanted {
+            true => Ok(Some(former.clone())),
+            false => Err("[fleet] can be changed only with a restart".to_owned()),
+        };
+    }
+    if is_running {
+        return Err("[fleet] can be added only with a restart".to_owned());
+    }
     let (front, heard) = (shared.front.clone(), log.clone());
     let unknown = UnknownSites::default();
     let apply = move |entry: &LogEntry<InvalidationText>| {
@@ -63,7 +78,7 @@ fn fleet(
         let Some(cache) = &config.cache else { return };
         if let Some(site) = cache.apply_fleet_entry(&config.sites, entry, &unknown) {
             let message = format!(
-                "fleet: there is no site `{site}` here; its writes make all pages old. Give sites the same names on all members, or fleets names of their own"
+                "fleet: this member has no site `{site}`, so the site's writes invalidate all pages. Give sites the same names on all members, and give each fleet its own name"
             );
             heard.problem(LogLevel::Warning, "FleetUnknownSite", &message);
         }
@@ -72,7 +87,7 @@ fn fleet(
     let report = move |news| report_fleet(&heard, &news);
     let heard = log.clone();
     let report_render = move |outcome: FleetRenderOutcome, detail: &str| {
-        let message = format!("fleet: {detail}; this member renders for itself");
+        let message = format!("fleet: {detail}; this member renders its own pages");
         heard.problem(LogLevel::Warning, &outcome.name(), &message);
     };
     let front = shared.front.clone();
@@ -83,7 +98,7 @@ fn fleet(
         let config = front.config();
         match &config.cache {
             Some(cache) => cache.explain_for_member(&config.sites, question),
-            None => "no site has the page cache on".to_owned(),
+            None => "no site uses the page cache".to_owned(),
         }
     };
     let fleet = Fleet::start(
@@ -106,24 +121,24 @@ fn report_fleet(log: &ErrorLog, news: &FleetEvent) {
         }
         FleetEvent::Silent(names) => {
             let message = format!(
-                "fleet: {} may write unheard, so no stored page is served; once it is sure to run no more: howdah cache forget NAME",
+                "fleet: {} may write without notifying this server, so no stored page is served; once you are sure that it does not run any more, run: howdah cache forget NAME",
                 names.join(", ")
             );
             log.problem(LogLevel::Warning, "FleetMemberSilent", &message);
         }
         FleetEvent::WriteUnheard => {
-            let message = "fleet: a write could not be published; its answer left when no member served stored pages";
+            let message = "fleet: a write could not be published; its response was sent once no member served stored pages";
             log.problem(LogLevel::Warning, "FleetWriteUnheard", message);
         }
         FleetEvent::Fenced => {
-            let message = "fleet: Valkey has been out of reach for `forget_after`; what writes is answered 503 until it answers";
+            let message = "fleet: Valkey has been unreachable for `forget_after`; requests that write get a 503 until it responds again";
             log.problem(LogLevel::Warning, "FleetFenced", message);
         }
         FleetEvent::Leased => {
             log.problem(
                 LogLevel::Notice,
                 "FleetLeased",
-                "fleet: stored pages are served",
+                "fleet: stored pages are served again",
             );
         }
     }
@@ -158,7 +173,7 @@ fn traces(
 fn report_traces(log: &ErrorLog, news: &exporter::ExporterEvent) {
     match news {
         exporter::ExporterEvent::Unreachable(why) => {
-            let message = format!("traces: {why}; spans wait, then are dropped");
+            let message = format!("traces: {why}; spans wait and are eventually dropped");
             log.problem(LogLevel::Warning, "CollectorUnreachable", &message);
         }
         exporter::ExporterEvent::Refused(why) => {
@@ -166,7 +181,8 @@ fn report_traces(log: &ErrorLog, news: &exporter::ExporterEvent) {
             log.problem(LogLevel::Warning, "CollectorRefused", &message);
         }
         exporter::ExporterEvent::Recovered { dropped } => {
-            let message = format!("traces: the collector takes spans; {dropped} were dropped");
+            let message =
+                format!("traces: the collector accepts spans again; {dropped} spans were dropped");
             log.problem(LogLevel::Notice, "CollectorWorksAgain", &message);
         }
     }
@@ -180,7 +196,7 @@ pub(super) fn set_limits(settings: &ServeSettings, config: &ServerConfig) -> Res
         Some(bytes) => bytes,
         None => room.auto_limit(directory).map_err(|error| {
             let directory = directory.display();
-            format!("cannot see how much is free in {directory}: {error}")
+            format!("cannot determine the free space in {directory}: {error}")
         })?,
     };
     room.set_limit(disk);
@@ -236,7 +252,7 @@ fn cache_disk(
         Ok(disk) => Ok(Some(CacheDiskState::Open(disk))),
         Err(OpenError::Io { what, error }) => {
             let message = format!(
-                "page cache: cannot {what} {}: {error}; pages are kept in memory only until the next reload or start",
+                "page cache: cannot {what} {}: {error}; pages are kept only in memory until the next reload or start",
                 wanted.path.display()
             );
             let fault = DiskFault::DiskUnwritable;
