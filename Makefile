@@ -12,7 +12,7 @@ DEMO_DIR ?= $(TARGET)/demo
 .PHONY: test-unit compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run
 
 help:
-	@echo 'make build   target/release/howdah, howdah-php and howdah-bench'
+	@echo 'make build   target/release/howdah, howdah-php, howdah-import and howdah-bench'
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
 	@echo 'make packages   Debian packages of this release in target/packages'
 	@echo 'make image   a container image of those packages in target/image; test-image runs it'
@@ -36,7 +36,7 @@ toolchain:
 	  echo 'cargo is not here: install a Rust toolchain first (https://rustup.rs)' >&2; exit 1; }
 
 build: setup-build toolchain
-	$(CARGO) build --release --bins $(CARGO_JOBS) -p howdah -p howdah-php -p howdah-lab
+	$(CARGO) build --release --bins $(CARGO_JOBS) -p howdah -p howdah-php -p howdah-import -p howdah-lab
 
 # The site is copied, so that what visitors write never lands in the checkout.
 # Entries and pictures of an earlier run are kept: they are in $(DEMO_DIR)/data.
@@ -48,7 +48,7 @@ demo-site:
 
 # Unoptimised, because compiling takes a third of the time of a release: a newcomer waits for the first page.
 demo-build: setup-demo toolchain
-	$(CARGO) build --bins $(CARGO_JOBS) -p howdah -p howdah-php
+	$(CARGO) build --bins $(CARGO_JOBS) -p howdah -p howdah-php -p howdah-import
 
 demo: demo-build demo-site
 	@data="$$(cd "$(DEMO_DIR)" && pwd)/data"; \
@@ -85,7 +85,7 @@ sbom: toolchain
 	@command -v cargo-cyclonedx >/dev/null || $(CARGO) install --locked cargo-cyclonedx
 	$(CARGO) cyclonedx --format json --spec-version 1.5 --all --no-build-deps --override-filename howdah
 	@mkdir -p $(TARGET)/sbom
-	@for crate in howdah howdah-php howdah-lab; do \
+	@for crate in howdah howdah-php howdah-import howdah-lab; do \
 	  sed 's|path+file://$(CURDIR)/|path+file:///|g' crates/$$crate/howdah.json >$(TARGET)/sbom/$$crate.cdx.json || exit 1; done
 	@rm -f crates/*/howdah.json
 

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use howdah_htaccess::lines::{Line, argument, lines, words};
+use howdah_os::file_patterns::{glob_files, is_pattern};
 
 use super::macros::Macro;
 use super::modules::LoadedModules;
 use crate::ImportError;
 use crate::directive::{Directive, SourceLine, display_text};
 use crate::ledger::ImportLedger;
-use crate::source::{IncludeChain, SourceReader, SourceText, glob_files, is_pattern};
+use crate::source::{IncludeChain, SourceReader, SourceText};
 
 /// The maximum nesting depth of sections, included files and macros.
 pub const MAX_NESTING_DEPTH: usize = 64;

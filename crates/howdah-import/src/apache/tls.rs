@@ -1,8 +1,10 @@
 //! Translates the certificates of a host, and client certificates.
 
+use howdah_os::shell::shell_quoted;
+
 use super::hosts::ApacheHost;
 use super::site::HostTranslation;
-use crate::directive::{Directive, shell_quoted};
+use crate::directive::Directive;
 use crate::rule_condition::RuleCondition;
 use crate::stages::RuleStage;
 use crate::target::TomlTable;

@@ -7,9 +7,9 @@
 
 pub mod cache;
 pub(crate) mod coded_cache;
-pub mod mime;
 pub mod plan;
 pub mod range;
 pub mod validators;
 
+pub use howdah_http1::mime;
 pub use plan::{BodyPiece, StaticBody, StaticPlan, StaticResponse};
