@@ -17,6 +17,22 @@ const PROXY: &str = "proxy rules keep connections, and pass on what Apache does"
 const REWRITING: &str = "rules run once, from top to bottom";
 const MEASURES: &str = "howdah status has it";
 
+/// Access directives of Apache 2.4.
+pub const REQUIRE_DIRECTIVES: &[&str] = &["require", "requireall", "requireany", "requirenone"];
+/// Access directives of Apache 2.2, which 2.4 still supports.
+pub const LEGACY_DIRECTIVES: &[&str] = &["order", "allow", "deny"];
+
+/// Returns whether a line restricts access.
+pub fn restricts_access(line: &Directive) -> bool {
+    let name = line.name.as_str();
+    REQUIRE_DIRECTIVES.contains(&name)
+        || LEGACY_DIRECTIVES.contains(&name)
+        || matches!(
+            name,
+            "sslrequiressl" | "sslrequire" | "limit" | "limitexcept" | "allowmethods"
+        )
+}
+
 const IRRELEVANT_DIRECTIVES: &[(&str, &[&str])] = &[
     (
         TUNING,
@@ -414,10 +430,7 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
     Some(match directive.name.as_str() {
         "if" | "elseif" | "else" => (
             "rules with these conditions (docs/access.md), or an .htaccess file: htaccess = \"on\" reads <If>",
-            directive
-                .inner()
-                .iter()
-                .any(super::access::restricts_access),
+            directive.inner().iter().any(restricts_access),
         ),
         "userdir" => ("a [[site]], or a link below the root, for each user", false),
         "virtualdocumentroot" | "virtualscriptalias" | "virtualdocumentrootip" => {
