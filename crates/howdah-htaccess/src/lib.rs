@@ -2,7 +2,7 @@
 //! that some such files apply to, and [`Answer::finish`] makes the changes to the response's header fields that they
 //! ask for. [`refusals`] only finds out which requests they refuse; it is for a site that routes its requests itself.
 //!
-//! - `lines`, `names`, `modules`, `rules`, `expression`, `parse`: turn the text into the values of `config`.
+//! - `lines`, `directives`, `modules`, `rules`, `expression`, `parse`: turn the text into the values of `config`.
 //! - `request`, `engine`: run a request through Apache's hooks, in Apache's order: `storage` (files and directories),
 //!   `environment`, `authorize`, `types`, `rewrite`, `mapping` (redirects, index files), `handle`. The result is an
 //!   `answer`. `ahead`: subrequests for other URLs.
@@ -16,6 +16,7 @@ mod answer;
 mod authorize;
 mod config;
 mod digest;
+pub mod directives;
 mod engine;
 mod environment;
 mod evaluate;
@@ -25,7 +26,6 @@ mod limits;
 pub mod lines;
 mod mapping;
 mod modules;
-mod names;
 mod network;
 mod parse;
 pub mod pattern;

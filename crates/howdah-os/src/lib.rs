@@ -3,8 +3,8 @@
 //! - [`account`]: users and groups, and switching to one.
 //! - [`machine`]: the memory of the machine, or the limit of the control group.
 //! - [`process`]: what a process denies to other processes of its user.
-//! - [`files`]: detecting that a file has changed, and names for new files; [`new_files`]: writing several files or none;
-//!   [`file_patterns`]: the files that a pattern names.
+//! - [`files`]: detecting that a file has changed, and names for new files; [`new_files`]: writing several files or
+//!   none; [`file_patterns`]: the files that a pattern names.
 //! - [`output`]: the output of commands, and lines that several processes write to one file; [`shell`]: quoted words.
 //! - [`client_quota`]: capacity that clients share. It makes no system call; it is here because several programs use it.
 //! - [`signals`]: signals as a descriptor.

@@ -1,6 +1,6 @@
-//! No two modules of howdah-server, howdah-http or howdah-cache import each other, directly or in a cycle, and neither do
-//! the translators of Apache's configuration in howdah-import. To change a module you read the modules that it imports,
-//! not the whole crate. The check scans the text of the sources; tests may import anything.
+//! No two modules of howdah-server, howdah-http or howdah-cache import each other, directly or in a cycle, and neither
+//! do the translators of Apache's configuration in howdah-import. To change a module you read the modules that it
+//! imports, not the whole crate. The check scans the text of the sources; tests may import anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Container, DEEPEST, OpenSection, Parsed, Parser, Scope};
 use crate::config::{FilesSection, IfSection, Names, Require, Required};
+use crate::directives::{HtaccessRole, htaccess_role};
 use crate::expression::{self, Condition};
 use crate::limits::Methods;
 use crate::lines::{Line, word, words};
@@ -76,8 +77,8 @@ impl Parser<'_> {
             "iffile" => Ok(if_true(argument.starts_with('!'))),
             "ifdirective" | "ifsection" => {
                 let name = argument.trim_start_matches('!').to_ascii_lowercase();
-                let known = match crate::names::known(name.trim_start_matches('<')) {
-                    crate::names::Known::No => is_own(&name),
+                let known = match htaccess_role(name.trim_start_matches('<')) {
+                    HtaccessRole::Implemented | HtaccessRole::Unknown => is_own(&name),
                     _ => true,
                 };
                 Ok(if_true(known != argument.starts_with('!')))

@@ -1,9 +1,10 @@
 //! Translates access control: `Require` and its containers, `Order`, `Allow` and `Deny`, `Satisfy`, passwords. Access
 //! is denied where rules cannot express a restriction.
 
+use howdah_htaccess::directives::{LEGACY_DIRECTIVES, REQUIRE_DIRECTIVES};
+
 use super::expr::parse_expression;
 use super::host_context::HostContext;
-use super::known::{LEGACY_DIRECTIVES, REQUIRE_DIRECTIVES};
 use super::legacy::legacy_access_formula;
 use super::networks::parse_apache_network;
 use super::region::names_dotfiles;

@@ -1,6 +1,6 @@
-//! Commands of other programs: `howdah bench` and `howdah compare` are commands of `howdah-bench`, and `howdah import` is
-//! the program `howdah-import`. The server therefore links neither a load tester, nor code that starts rival servers, nor
-//! the grammars of other servers' configurations.
+//! Commands of other programs: `howdah bench` and `howdah compare` are commands of `howdah-bench`, and `howdah import`
+//! is the program `howdah-import`. The server therefore links neither a load tester, nor code that starts rival
+//! servers, nor the grammars of other servers' configurations.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
