@@ -15,7 +15,7 @@ DEMO_DIR ?= $(TARGET)/demo
 .PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run
 
 help:
-	@echo 'make build   target/release/howdah, howdah-php and howdah-bench'
+	@echo 'make build   target/release/howdah, howdah-php, howdah-import and howdah-bench'
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
 	@echo 'make packages   Debian packages of this release in target/packages'
 	@echo 'make image   a container image of those packages in target/image; test-image runs it'
@@ -40,7 +40,7 @@ toolchain:
 	  echo 'cargo is not here: install a Rust toolchain first (https://rustup.rs)' >&2; exit 1; }
 
 build: setup-build toolchain
-	$(CARGO) build --release --bins $(CARGO_JOBS) -p howdah -p howdah-php
+	$(CARGO) build --release --bins $(CARGO_JOBS) -p howdah -p howdah-php -p howdah-import
 	$(CARGO) build --release --bins $(CARGO_JOBS) $(TOOLS) -p howdah-lab
 
 # The site is copied, so that what visitors write never lands in the checkout.
@@ -91,7 +91,7 @@ sbom: toolchain
 	$(CARGO) cyclonedx --format json --spec-version 1.5 --all --no-build-deps --override-filename howdah
 	$(CARGO) cyclonedx $(TOOLS) --format json --spec-version 1.5 --all --no-build-deps --override-filename howdah
 	@mkdir -p $(TARGET)/sbom
-	@for crate in crates/howdah crates/howdah-php tools/howdah-lab; do \
+	@for crate in crates/howdah crates/howdah-php crates/howdah-import tools/howdah-lab; do \
 	  sed 's|path+file://$(CURDIR)/|path+file:///|g' $$crate/howdah.json >$(TARGET)/sbom/$${crate##*/}.cdx.json || exit 1; done
 	@rm -f crates/*/howdah.json tools/*/howdah.json
 

@@ -3,7 +3,7 @@
 //! that they ask for. [`refusals`] only finds out which requests they refuse; it is for a site that routes its requests
 //! itself.
 //!
-//! - `lines`, `names`, `modules`, `rules`, `expression`, `parse`: turn the text into the values of `config`.
+//! - `lines`, `directives`, `modules`, `rules`, `expression`, `parse`: turn the text into the values of `config`.
 //! - `request`, `engine`: run a request through Apache's hooks, in Apache's order: `storage` (files and directories),
 //!   `environment`, `authorize`, `types`, `rewrite`, `mapping` (redirects, index files), `handle`. The result is a
 //!   `decision`. `lookahead`: subrequests for other URLs.
@@ -16,6 +16,7 @@ mod authorize;
 mod config;
 mod decision;
 mod digest;
+pub mod directives;
 mod engine;
 mod environment;
 mod evaluate;
@@ -26,7 +27,6 @@ pub mod lines;
 mod lookahead;
 mod mapping;
 mod modules;
-mod names;
 mod network;
 mod parse;
 pub mod pattern;

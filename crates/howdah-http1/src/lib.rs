@@ -5,7 +5,7 @@
 //!
 //! - [`head`]: the parser; [`message`]: the value that it produces; [`framing`]: where the message ends.
 //! - [`chunk`]: decodes the chunked coding; [`receiver`]: assembles a whole request with its body in memory.
-//! - [`hidden`]: names of files that neither the front nor `howdah run` ever sends.
+//! - [`hidden`]: names of files that neither the front nor `howdah run` ever sends; [`mime`]: media types of files.
 //! - [`refusal`]: the named reasons for refusing a request; [`reason`]: reason phrases; [`date`]: the `Date` header.
 
 #![forbid(unsafe_code)]
@@ -16,6 +16,7 @@ pub mod framing;
 pub mod head;
 pub mod hidden;
 pub mod message;
+pub mod mime;
 pub mod reason;
 pub mod receiver;
 pub mod refusal;

@@ -82,12 +82,3 @@ pub fn display_text(name: &str, args: &[String], is_block: bool) -> String {
     }
     text
 }
-
-/// Quotes a path for a shell where it needs quotes.
-pub fn shell_quoted(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
-    match path.chars().all(plain) {
-        true => path.to_owned(),
-        false => format!("'{}'", path.replace('\'', r"'\''")),
-    }
-}

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use howdah_os::file_patterns::{glob_files, is_pattern};
+
 use crate::ImportError;
 use crate::directive::SourceLine;
 use crate::ledger::{EntryId, ImportLedger};
 use crate::reasons::INCLUDED;
-use crate::source::{IncludeChain, SourceReader, SourceText, glob_files, is_pattern};
+use crate::source::{IncludeChain, SourceReader, SourceText};
 
 /// A line `key = value`, or `key[name] = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]

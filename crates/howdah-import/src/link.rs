@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::directive::shell_quoted;
+use howdah_os::shell::shell_quoted;
 
 /// A symbolic link that does not exist.
 #[derive(Debug)]

@@ -8,6 +8,9 @@ use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
 
 use crate::process::{drop_capabilities, set_dumpable};
 
+/// The users that other web servers run as: those of Debian, Red Hat and Arch.
+const WEB_USERS: &[&str] = &["www-data", "apache", "nginx", "http"];
+
 /// A user account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
@@ -28,6 +31,12 @@ pub fn find_user(text: &str) -> Option<Account> {
         Err(_) => User::from_name(text).ok().flatten()?,
     };
     Some(account(found))
+}
+
+/// Returns the first of the users of other web servers that exists on this machine.
+pub fn web_user() -> Option<&'static str> {
+    let mut users = WEB_USERS.iter().copied();
+    users.find(|name| find_user(name).is_some())
 }
 
 /// Returns whether neither a user nor a group has this number.

@@ -3,8 +3,9 @@
 //! - [`account`]: users and groups, and switching to one.
 //! - [`machine`]: the memory of the machine, or the limit of the control group.
 //! - [`process`]: what a process denies to other processes of its user.
-//! - [`files`]: detecting that a file has changed, and names for new files.
-//! - [`output`]: lines that several processes write to one file.
+//! - [`files`]: detecting that a file has changed, and names for new files; [`new_files`]: writing several files or
+//!   none; [`file_patterns`]: the files that a pattern names.
+//! - [`output`]: the output of commands, and lines that several processes write to one file; [`shell`]: quoted words.
 //! - [`client_quota`]: capacity that clients share. It makes no system call; it is here because several programs use it.
 //! - [`signals`]: signals as a descriptor.
 //! - [`descriptors`]: descriptors that survive an exec, and programs that exit with their parent.
@@ -17,9 +18,12 @@
 pub mod account;
 pub mod client_quota;
 pub mod descriptors;
+pub mod file_patterns;
 pub mod files;
 pub mod machine;
 pub mod mapping;
+pub mod new_files;
 pub mod output;
 pub mod process;
+pub mod shell;
 pub mod signals;

@@ -1,6 +1,21 @@
-//! Lines that several processes write to one file.
+//! The output of commands, and lines that several processes write to one file.
 
 use std::io::{self, Write};
+
+/// Writes the output of a command to the standard output, and ends it with a line break. A reader that closes the pipe
+/// early (`| head`) is not an error, but a full disk is.
+///
+/// # Errors
+/// Returns an error if the text cannot be written.
+pub fn write_stdout(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let written = write!(out, "{text}{end}").and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
 
 /// Writes a line to the standard error with a single write. `eprintln!` writes each part of its text separately, and
 /// the output of other processes can get between the parts.

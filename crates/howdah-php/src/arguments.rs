@@ -48,50 +48,6 @@ pub struct ZygoteOptions {
     pub worker: Option<PathBuf>,
 }
 
-/// Which php.ini PHP reads.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub enum PhpIniSource {
-    /// PHP's own search: `PHPRC`, then the directory compiled into libphp (for Debian's embed library
-    /// `/etc/php/8.2/embed`), and `PHP_INI_SCAN_DIR` or its `conf.d`.
-    #[default]
-    Search,
-    /// This file instead of the one that PHP would find. PHP still reads the scan directory.
-    File(CString),
-    /// No php.ini and no scan directory.
-    Disabled,
-}
-
-/// Why the command line is refused.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ZygoteArgumentError {
-    /// The program has no option of this name.
-    UnknownOption(String),
-    /// The option needs a value and has none.
-    MissingValue(&'static str),
-    /// The value is not valid for the option.
-    BadValue(&'static str, String),
-    /// The option is missing and has no default.
-    Required(&'static str),
-}
-
-impl std::fmt::Display for ZygoteArgumentError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ZygoteArgumentError::UnknownOption(name) => write!(f, "UnknownOption: {name}"),
-            ZygoteArgumentError::MissingValue(name) => {
-                write!(f, "MissingValue: {name} needs a value")
-            }
-            ZygoteArgumentError::BadValue(name, value) => {
-                write!(f, "BadValue: {name} cannot be {value:?}")
-            }
-            ZygoteArgumentError::Required(name) => write!(
-                f,
-                "Required: {name} is missing; howdah-php is started by howdah, not by hand"
-            ),
-        }
-    }
-}
-
 /// Parses the arguments after the program's name. `stdin` is called when an argument says that more settings follow on
 /// standard input.
 pub fn parse(
@@ -127,17 +83,9 @@ pub fn parse(
                     .map(|one| descriptor_value(&name, OsStr::new(one)))
                     .collect::<Result<_, _>>()?;
             }
-            "--php-ini" => {
-                let path = value("--php-ini")?;
-                options.php_ini =
-                    PhpIniSource::File(CString::new(path.into_vec()).map_err(|_| {
-                        ZygoteArgumentError::BadValue("--php-ini", "a path with a NUL byte".into())
-                    })?);
-            }
-            "--no-php-ini" => options.php_ini = PhpIniSource::Disabled,
-            "--user" => options.user = Some(utf8_value("--user", value("--user")?)?),
-            "--worker" => options.worker = Some(worker_script_path(value("--worker")?)?),
-            "--group" => options.group = Some(utf8_value("--group", value("--group")?)?),
+            "--user" => options.user = Some(utf8_value(&name, line.value()?)?),
+            "--worker" => options.worker = Some(worker_script_path(line.value()?)?),
+            "--group" => options.group = Some(utf8_value(&name, line.value()?)?),
             "--farewell-ms" => {
                 let ms = utf8_value(&name, line.value()?)?;
                 let ms = ms.parse().map_err(|_| bad_value(&name, ms))?;
@@ -177,8 +125,7 @@ pub fn parse(
         // The preload script is application code, which a check of the settings must not run.
         ini.extend_from_slice(b"opcache.preload=\n");
     }
-    options.ini_entries = CString::new(ini)
-        .map_err(|_| ZygoteArgumentError::BadValue("-d", "a setting with a NUL byte".into()))?;
+    options.ini_entries = c_string("-d", ini)?;
     if let Some(seconds) = trial {
         return Ok(Invocation::TryStart(options, seconds));
     }

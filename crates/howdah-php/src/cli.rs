@@ -54,22 +54,16 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn parse(arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, ArgumentError> {
     let mut line = CommandLine::new(arguments);
     let mut options = CliOptions::default();
-    while let Some(argument) = arguments.next() {
-        let name = argument.to_string_lossy().into_owned();
-        let mut value = || option_value(&name, &mut arguments);
-        if options.settings.take_option(&name, &mut value)? {
-            continue;
-        }
-        match name.as_str() {
-            "--code" => options.code = Some(c_string(value()?)?),
-            "--effects-fd" => {
-                let number = value()?;
-                let number = number.to_str().and_then(|n| n.parse().ok());
-                options.effects = Some(number.ok_or("BadValue: --effects-fd must be a number")?);
-            }
-            "--" => {
-                for argument in arguments.by_ref() {
-                    options.arguments.push(c_string(argument)?);
+    while let Some(argument) = line.next_argument()? {
+        match argument {
+            Argument::Word(script) => options.arguments = line.script_and_arguments(script)?,
+            Argument::Option(name) => match name.as_str() {
+                "--code" => options.code = Some(c_string(&name, line.value()?.into_vec())?),
+                "--effects-fd" => {
+                    let number = line.value()?.to_str().and_then(|n| n.parse().ok());
+                    options.effects = Some(number.ok_or_else(|| {
+                        ArgumentError::Invalid("BadValue: --effects-fd is a number".into())
+                    })?);
                 }
                 _ => return Err(ArgumentError::UnknownOption(name)),
             },
@@ -80,7 +74,7 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, Argume
         // The value of `$argv[0]` under `php -r`.
         options.arguments.insert(0, c"Standard input code".into());
     } else if options.arguments.is_empty() {
-        return Err("Required: name the script to run".to_owned());
+        return Err(ArgumentError::NoScript);
     }
     Ok(options)
 }

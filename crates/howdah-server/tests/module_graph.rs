@@ -1,26 +1,27 @@
-//! No two modules of howdah-server, howdah-site, howdah-http or howdah-cache import each other, directly or in a cycle. To change a
-//! module you read the modules that it imports, not the whole crate. The check scans the text of the sources; tests may
-//! import anything.
+//! No two modules of howdah-server, howdah-http or howdah-cache import each other, directly or in a cycle, and neither
+//! do the translators of Apache's configuration in howdah-import. To change a module you read the modules that it
+//! imports, not the whole crate. The check scans the text of the sources; tests may import anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The modules that each module of a crate names by `crate::…`.
+/// The modules that each module of a directory names by `crate::…`, or by `super::…` in a directory below.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-fn graph(source: &Path) -> Graph {
+/// Returns the graph of a directory's modules, which name each other behind `root`.
+fn graph(source: &Path, root: &str) -> Graph {
     let mut graph = Graph::new();
     for entry in fs::read_dir(source).unwrap() {
         let path = entry.unwrap().path();
         let module = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        if module != "lib" {
+        if module != "lib" && module != "mod" {
             let imports = graph.entry(module.clone()).or_default();
-            read_imports(&path, imports);
+            read_imports(&path, root, imports);
             imports.remove(&module);
         }
     }
-    // A name that is not a module is an item of `lib.rs`.
+    // A name that is not a module is an item of `lib.rs` or `mod.rs`.
     let modules: BTreeSet<String> = graph.keys().cloned().collect();
     for imports in graph.values_mut() {
         imports.retain(|name| modules.contains(name));
@@ -28,10 +29,10 @@ fn graph(source: &Path) -> Graph {
     graph
 }
 
-fn read_imports(path: &Path, imports: &mut BTreeSet<String>) {
+fn read_imports(path: &Path, root: &str, imports: &mut BTreeSet<String>) {
     if path.is_dir() {
         for entry in fs::read_dir(path).unwrap() {
-            read_imports(&entry.unwrap().path(), imports);
+            read_imports(&entry.unwrap().path(), root, imports);
         }
         return;
     }
@@ -45,17 +46,17 @@ fn read_imports(path: &Path, imports: &mut BTreeSet<String>) {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
     let lines = code.lines().map(|line| line.split("//").next().unwrap());
-    collect(&lines.collect::<String>(), imports);
+    collect(&lines.collect::<String>(), root, imports);
 }
 
-/// Collects the first names after `crate::`, including those of a group in braces.
-fn collect(code: &str, imports: &mut BTreeSet<String>) {
+/// Collects the first names after `root` (`crate::`), including those of a group in braces.
+fn collect(code: &str, root: &str, imports: &mut BTreeSet<String>) {
     let name = |text: &str| {
         let text = text.trim_start();
         let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
         text[..end.unwrap_or(text.len())].to_owned()
     };
-    for text in code.split("crate::").skip(1) {
+    for text in code.split(root).skip(1) {
         let Some(group) = text.strip_prefix('{') else {
             imports.insert(name(text));
             continue;
@@ -108,14 +109,14 @@ fn find_cycle(graph: &Graph) -> Option<Vec<String>> {
 #[test]
 fn module_imports_have_no_cycle() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for source in [
-        "src",
-        "../howdah-site/src",
-        "../howdah-http/src",
-        "../howdah-cache/src",
+    for (source, root) in [
+        ("src", "crate::"),
+        ("../howdah-http/src", "crate::"),
+        ("../howdah-cache/src", "crate::"),
+        ("../howdah-import/src/apache", "super::"),
     ] {
         let source = here.join(source);
-        let graph = graph(&source);
+        let graph = graph(&source, root);
         assert!(graph.len() > 8, "{}: {graph:?}", source.display());
         let ring = find_cycle(&graph).map(|ring| ring.join(" -> "));
         assert_eq!(ring, None, "in {}", source.display());
@@ -131,7 +132,7 @@ fn module_import_cycle_is_found() {
         ("c", "use crate::a;"),
         ("d", ""),
     ] {
-        collect(code, all.entry(module.to_owned()).or_default());
+        collect(code, "crate::", all.entry(module.to_owned()).or_default());
     }
     assert_eq!(find_cycle(&all).unwrap(), ["a", "b", "c", "a"]);
     all.get_mut("c").unwrap().clear();

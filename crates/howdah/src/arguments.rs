@@ -7,6 +7,9 @@
 mod cache;
 mod cert;
 mod check;
+// Only the program `howdah-import` reads the values of most options.
+#[allow(dead_code)]
+#[path = "../../howdah-import/src/bin/howdah-import/arguments.rs"]
 mod import;
 mod init;
 mod job;
@@ -21,9 +24,7 @@ use clap::{Args, Parser, Subcommand};
 pub use cache::{CacheArguments, CacheCommand};
 pub use cert::{CertArguments, CertCommand, CertTarget};
 pub use check::{CheckArguments, ExplainArguments, ModesArguments};
-pub use import::{
-    ImportArguments, ImportCommand, ImportOutput, ImportServerArguments, ImportVerifyArguments,
-};
+pub use import::{ImportArguments, ImportCommand};
 pub use init::InitArguments;
 pub use job::{JobArguments, JobCommand, JobTarget};
 pub use php::{PhpArguments, RunArguments, WarmArguments};
@@ -42,7 +43,8 @@ pub use server::{DashboardArguments, ServerTarget, StatusArguments, StopArgument
     after_help = "Examples:\n  \
                   howdah serve /var/www/site --domain example.org\n  \
                   howdah init /var/www/site\n\n\
-                  Exit codes: 0 success, 1 failure, 2 mistake in the command line, 3 mistake in the configuration, 4 PHP missing or not usable, 5 address in use or not permitted, 6 no running server, 7 howdah-bench missing"
+                  Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or unfit, \
+                  5 address in use or not permitted, 6 no server to talk to, 7 howdah-bench or howdah-import missing"
 )]
 pub struct CommandLineArguments {
     /// Print the versions of Howdah and of PHP

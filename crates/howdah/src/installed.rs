@@ -1,4 +1,4 @@
-//! The locations of the programs that belong to this one: `howdah-php`, `howdah-bench`.
+//! The locations of the programs that belong to this one: `howdah-php`, `howdah-bench`, `howdah-import`.
 
 use std::path::{Path, PathBuf};
 

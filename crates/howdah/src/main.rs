@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     // pgrep.
     let _ = rustix::thread::set_name(c"howdah");
     if let Some(arguments) = commands::external::arguments(std::env::args_os().skip(1).collect()) {
-        return commands::external::run(arguments);
+        return commands::external::BENCH.execute(arguments);
     }
     let Some(command) = CommandLineArguments::read().command else {
         // `--version` was given; without any argument, clap prints the help.
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         HowdahCommand::Php(php) => commands::command_line::run(&php),
         HowdahCommand::Warm(warm) => commands::warm::run(&warm),
         HowdahCommand::Check(check) => commands::check::run(&check),
-        HowdahCommand::Import(import) => commands::import::run(*import),
+        HowdahCommand::Import(import) => commands::import::run(&import),
         HowdahCommand::Explain(explain) => commands::explain::run(&explain),
         HowdahCommand::Status(status) => commands::status::run(&status),
         HowdahCommand::Dashboard(dashboard) => commands::dashboard::run(&dashboard),
@@ -70,8 +70,8 @@ fn main() -> ExitCode {
         HowdahCommand::Reload(target) => commands::lifecycle::reload(&target),
         HowdahCommand::Upgrade(target) => commands::lifecycle::upgrade(&target),
         HowdahCommand::Stop(stop) => commands::lifecycle::stop(&stop),
-        HowdahCommand::Compare => commands::external::run(["compare"]),
-        HowdahCommand::Bench => commands::external::run(["bench"]),
+        HowdahCommand::Compare => commands::external::BENCH.execute(["compare"]),
+        HowdahCommand::Bench => commands::external::BENCH.execute(["bench"]),
         HowdahCommand::Modes(modes) => commands::modes::run(&modes),
         HowdahCommand::Version => commands::version(),
         HowdahCommand::Completion(completion) => commands::shell::complete(&completion),

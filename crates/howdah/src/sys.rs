@@ -9,7 +9,7 @@ use rustix::termios::{
 };
 
 pub use howdah_os::account::{
-    Account, become_user, effective_account, find_group, find_user, is_unassigned_id,
+    Account, become_user, effective_account, find_group, find_user, is_unassigned_id, web_user,
 };
 pub use howdah_os::descriptors::{
     close_inherited_on_exec, execute_in_place, exit_with_parent, inherit, take_inherited,

@@ -9,8 +9,15 @@ use serde_json::Value;
 /// Crates that are needed to link PHP or to build C code that uses it.
 const PHP_BUILD_CRATES: &[&str] = &["cc", "bindgen"];
 
-/// Crates that only measure, or are needed only for measuring. They must not be part of a program that starts as root.
-const NOT_IN_THE_SERVER: &[&str] = &["howdah-bench", "howdah-lab", "ring", "hdrhistogram"];
+/// Crates that only measure or import, or are needed only for measuring. They must not be part of a program that starts
+/// as root.
+const NOT_IN_THE_SERVER: &[&str] = &[
+    "howdah-bench",
+    "howdah-import",
+    "howdah-lab",
+    "ring",
+    "hdrhistogram",
+];
 
 fn cargo(arguments: &[&str]) -> Vec<u8> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
@@ -102,7 +109,7 @@ fn crates_use_what_the_table_says() {
 }
 
 #[test]
-fn server_links_neither_load_tester_nor_lab() {
+fn server_links_neither_load_tester_nor_lab_nor_importer() {
     let tree = ["tree", "--package=howdah", "--edges=normal"];
     let tree = cargo(&[&tree[..], &["--prefix=none", "--format={p}"]].concat());
     let tree = String::from_utf8(tree).unwrap();

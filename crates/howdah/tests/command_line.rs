@@ -27,25 +27,45 @@ fn help_names_every_command_and_the_exit_codes() {
     assert!(!out.contains("front"), "the front is not for people: {out}");
 }
 
+/// A copy of the program, because other programs are searched beside it, and then in PATH.
+struct CopiedProgram {
+    scratch: Scratch,
+    howdah: std::path::PathBuf,
+}
+
+impl CopiedProgram {
+    fn new(name: &str) -> CopiedProgram {
+        let scratch = Scratch::new(name);
+        let howdah = scratch.path("bin/howdah");
+        scratch.write("bin/README", "");
+        std::fs::hard_link(support::HOWDAH_PROGRAM, &howdah)
+            .or_else(|_| std::fs::copy(support::HOWDAH_PROGRAM, &howdah).map(drop))
+            .unwrap();
+        support::executable::make_executable(&howdah);
+        CopiedProgram { scratch, howdah }
+    }
+
+    /// Writes a shell script as the program `name` in a directory.
+    fn stand_in(&self, directory: &str, name: &str, script: &str) {
+        let path = self.scratch.write(&format!("{directory}/{name}"), script);
+        support::executable::make_executable(&path);
+    }
+
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = std::process::Command::new(&self.howdah);
+        let path = self.scratch.path("elsewhere");
+        let path = format!("{}:/usr/bin:/bin", path.display());
+        run(command.args(arguments).env("PATH", path))
+    }
+}
+
 #[test]
 fn bench_and_compare_are_another_program() {
-    // A copy of the program, because `howdah-bench` is searched beside it, and then in PATH.
-    let scratch = Scratch::new("external");
-    let howdah = scratch.path("bin/howdah");
-    scratch.write("bin/README", "");
-    std::fs::hard_link(support::HOWDAH_PROGRAM, &howdah)
-        .or_else(|_| std::fs::copy(support::HOWDAH_PROGRAM, &howdah).map(drop))
-        .unwrap();
-    support::executable::make_executable(&howdah);
+    let copied = CopiedProgram::new("external");
+    let howdah = |arguments: &[&str]| copied.run(arguments);
     let stand_in = |directory: &str| {
         let script = format!("#!/bin/sh\necho {directory} \"$@\"\nexit 9\n");
-        let path = scratch.write(&format!("{directory}/howdah-bench"), &script);
-        support::executable::make_executable(&path);
-    };
-    let howdah = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(&howdah);
-        let path = format!("{}:/usr/bin:/bin", scratch.path("elsewhere").display());
-        run(command.args(arguments).env("PATH", path))
+        copied.stand_in(directory, "howdah-bench", &script);
     };
     let (code, _, err) = howdah(&["bench", "http://127.0.0.1/"]);
     assert_eq!(code, 7, "{err}");
@@ -61,6 +81,57 @@ fn bench_and_compare_are_another_program() {
     assert_eq!(out, "bin bench -n 5 --help\n");
     let (_, out, _) = howdah(&["help", "bench"]);
     assert_eq!(out, "bin bench --help\n");
+}
+
+#[test]
+fn import_is_another_program_whose_result_is_checked() {
+    let copied = CopiedProgram::new("import");
+    let file = copied.scratch.path("written.toml").display().to_string();
+    let howdah = |more: &[&str]| {
+        let arguments = ["import", "nginx", "/etc/nginx.conf", "-o", &file];
+        copied.run(&[&arguments[..], more].concat())
+    };
+    let (code, _, err) = howdah(&[]);
+    assert_eq!(code, 7, "{err}");
+    assert!(
+        err.contains("ImportMissing: there is no howdah-import in ")
+            && err.contains("install the package howdah, or build it"),
+        "{err}"
+    );
+    let (code, out, _) = copied.run(&["import", "--help"]);
+    assert_eq!(code, 0);
+    assert!(
+        out.contains("Usage: howdah import ") && out.contains("--verify <ACCESS_LOG>"),
+        "{out}"
+    );
+
+    copied.stand_in(
+        "elsewhere",
+        "howdah-import",
+        "#!/bin/sh\necho \"$@\"\nexit 3\n",
+    );
+    let (code, out, _) = howdah(&["--force"]);
+    assert_eq!(code, 3);
+    assert_eq!(out, format!("nginx /etc/nginx.conf -o {file} --force\n"));
+    let (code, out, _) = copied.run(&["import", "--verify", "log", "--old", "http://127.0.0.1"]);
+    let asked = "--verify log --old http://127.0.0.1\n";
+    assert_eq!((code, &out[..]), (3, asked));
+
+    // Beside the program, it precedes the one in PATH. It writes a mistake.
+    let script = format!("#!/bin/sh\necho 'unknown = 1' >{file}\necho '{{\"sites\": 2}}'\n");
+    copied.stand_in("bin", "howdah-import", &script);
+    let (code, out, err) = howdah(&["--json"]);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("written.toml does not work as it was written"));
+    let document: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(document["sites"], 2);
+    assert_eq!(document["answers"], serde_json::json!([]));
+    let mistakes = document["mistakes"].as_array().unwrap().iter();
+    let mut mistakes = mistakes.filter_map(|mistake| mistake.as_str());
+    assert!(
+        mistakes.any(|mistake| mistake.contains("`unknown`")),
+        "{out}"
+    );
 }
 
 #[test]

@@ -13,9 +13,9 @@ mod sections;
 use std::sync::Arc;
 
 use crate::config::{Config, Require};
+use crate::directives::{self, HtaccessRole};
 use crate::limits::Methods;
 use crate::lines::{Line, lines, word, words};
-use crate::names::{self, DirectiveStatus};
 use crate::pattern;
 use crate::rules::{Rule, Test};
 use crate::table::Table;
@@ -298,7 +298,7 @@ impl FileParser<'_> {
         }
         let (name, rest) = word(text);
         let name = name.to_ascii_lowercase();
-        if !self.containers.is_empty() && !names::is_authorization_directive(&name) {
+        if !self.containers.is_empty() && !directives::of_authorization(&name) {
             return Err("the directive cannot stand here");
         }
         self.directive(line, &name, rest)
@@ -314,16 +314,18 @@ impl FileParser<'_> {
         if let Some(parsed) = known {
             return parsed;
         }
-        match names::directive_status(name) {
-            DirectiveStatus::WithoutEffect => Ok(()),
-            DirectiveStatus::Unsupported => {
+        match directives::htaccess_role(name) {
+            HtaccessRole::WithoutEffect => Ok(()),
+            HtaccessRole::Unsupported => {
                 let note = note(line, "is not supported and has no effect");
-                let refuses = names::is_authorization_directive(name) || name.starts_with("ssl");
+                let refuses = directives::of_authorization(name) || name.starts_with("ssl");
                 self.file.notes.push(Note { refuses, ..note });
                 Ok(())
             }
-            DirectiveStatus::ServerOnly => Err("the directive cannot stand in an .htaccess file"),
-            DirectiveStatus::Unknown => Err("Apache knows no such directive"),
+            HtaccessRole::ServerOnly => Err("the directive cannot stand in an .htaccess file"),
+            HtaccessRole::Implemented | HtaccessRole::Unknown => {
+                Err("Apache knows no such directive")
+            }
         }
     }
 

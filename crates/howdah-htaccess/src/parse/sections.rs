@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{FileParser, MAX_SECTION_DEPTH, OpenSection, Parsed, RequireContainer, Scope};
 use crate::config::{FileNameTest, FilesSection, IfSection, Require, Requirement};
+use crate::directives::{HtaccessRole, htaccess_role};
 use crate::expression::{self, Condition};
 use crate::limits::Methods;
 use crate::lines::{Line, word, words};
@@ -76,8 +77,8 @@ impl FileParser<'_> {
             "iffile" => Ok(if_true(argument.starts_with('!'))),
             "ifdirective" | "ifsection" => {
                 let name = argument.trim_start_matches('!').to_ascii_lowercase();
-                let known = match crate::names::directive_status(name.trim_start_matches('<')) {
-                    crate::names::DirectiveStatus::Unknown => is_own(&name),
+                let known = match htaccess_role(name.trim_start_matches('<')) {
+                    HtaccessRole::Implemented | HtaccessRole::Unknown => is_own(&name),
                     _ => true,
                 };
                 Ok(if_true(known != argument.starts_with('!')))

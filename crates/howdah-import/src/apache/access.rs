@@ -1,68 +1,58 @@
 //! Translates access control: `Require` and its containers, `Order`, `Allow` and `Deny`, `Satisfy`, passwords. Access
 //! is denied where rules cannot express a restriction.
 
-use super::legacy::{legacy_access_formula, parse_apache_network};
+use howdah_htaccess::directives::{LEGACY_DIRECTIVES, REQUIRE_DIRECTIVES};
+
+use super::expr::parse_expression;
+use super::host_context::HostContext;
+use super::legacy::legacy_access_formula;
+use super::networks::parse_apache_network;
+use super::region::names_dotfiles;
 use super::requirement::{AccessFormula, intersection};
-use super::site::HostTranslation;
+use super::variables::any_variable_set;
 use crate::directive::Directive;
-use crate::rule_condition::{PathMatch, RuleCondition};
-use crate::stages::RuleStage;
+use crate::rule_condition::RuleCondition;
+use crate::stages::{RuleStage, StagedRules};
 use crate::target::{TomlTable, TomlValue};
 
-/// Access directives of Apache 2.4.
-const REQUIRE_DIRECTIVES: &[&str] = &["require", "requireall", "requireany", "requirenone"];
-/// Access directives of Apache 2.2, which 2.4 still supports.
-const LEGACY_DIRECTIVES: &[&str] = &["order", "allow", "deny"];
-
-/// Returns whether a line restricts access.
-pub fn restricts_access(line: &Directive) -> bool {
-    let name = line.name.as_str();
-    REQUIRE_DIRECTIVES.contains(&name)
-        || LEGACY_DIRECTIVES.contains(&name)
-        || matches!(
-            name,
-            "sslrequiressl" | "sslrequire" | "limit" | "limitexcept" | "allowmethods"
-        )
-}
-
 /// Adds the access rules of all sections.
-pub fn write_access_rules(work: &mut HostTranslation<'_, '_>) {
-    for number in 0..work.layers.len() {
-        let lines = work.layers[number].directives;
-        let satisfy = work.effective_line(number, "satisfy");
+pub fn write_access_rules(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
+    for number in 0..context.layers.len() {
+        let lines = context.layers[number].directives;
+        let satisfy = context.layers.effective_line(number, "satisfy");
         let any = satisfy.is_some_and(|line| line.arg(0).eq_ignore_ascii_case("any"));
         for line in lines.iter().filter(|d| d.name == "satisfy") {
-            work.ledger.mark_carried(line.id);
+            context.ledger.mark_carried(line.id);
         }
         if any
             && has_any_directive(lines, REQUIRE_DIRECTIVES)
             && has_any_directive(lines, LEGACY_DIRECTIVES)
         {
             let names = [REQUIRE_DIRECTIVES, LEGACY_DIRECTIVES].concat();
-            let either = |work: &HostTranslation<'_, '_>| {
+            let either = || {
                 let parts = vec![
-                    legacy_access_formula(work, lines)?,
-                    parse_requirements(work, lines)?,
+                    legacy_access_formula(context, lines)?,
+                    parse_requirements(context, lines)?,
                 ];
                 Ok(AccessFormula::Any(parts))
             };
-            translate_section_access(work, number, &names, either);
+            translate_section_access(context, stages, number, &names, either);
         } else {
-            translate_section_access(work, number, REQUIRE_DIRECTIVES, |work| {
-                parse_requirements(work, lines)
+            translate_section_access(context, stages, number, REQUIRE_DIRECTIVES, || {
+                parse_requirements(context, lines)
             });
-            translate_section_access(work, number, LEGACY_DIRECTIVES, |work| {
-                legacy_access_formula(work, lines)
+            translate_section_access(context, stages, number, LEGACY_DIRECTIVES, || {
+                legacy_access_formula(context, lines)
             });
         }
         for block in lines
             .iter()
             .filter(|d| matches!(d.name.as_str(), "limit" | "limitexcept"))
         {
-            translate_limit(work, number, block);
+            translate_limit(context, stages, number, block);
         }
         for line in lines.iter() {
-            translate_other_restriction(work, number, line);
+            translate_other_restriction(context, stages, number, line);
         }
     }
 }
@@ -73,12 +63,13 @@ fn has_any_directive(lines: &[Directive], names: &[&str]) -> bool {
 
 /// Translates the lines of these names in a section, except for paths where later sections replace them.
 fn translate_section_access(
-    work: &mut HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
+    stages: &mut StagedRules,
     number: usize,
     names: &[&str],
-    formula: impl Fn(&HostTranslation<'_, '_>) -> Result<AccessFormula, String>,
+    formula: impl FnOnce() -> Result<AccessFormula, String>,
 ) {
-    let layer = work.layers[number].clone();
+    let layer = &context.layers[number];
     let lines: Vec<&Directive> = layer
         .directives
         .iter()
@@ -87,28 +78,29 @@ fn translate_section_access(
     if lines.is_empty() || layer.section.is_none() {
         return;
     }
-    let Some(when) = work.effective_requests(number, names) else {
+    let Some(when) = context.layers.effective_requests(number, names) else {
         for line in lines {
-            line.walk(&mut |d| work.mark_overridden(d));
+            line.walk(&mut |d| context.mark_overridden(d));
         }
         return;
     };
-    let formula = formula(work);
-    deny_others(work, number, &when, formula, &lines);
+    let formula = formula();
+    deny_others(context, stages, number, &when, formula, &lines);
 }
 
 /// Adds rules that deny the requests that a formula does not grant.
 fn deny_others(
-    work: &mut HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
+    stages: &mut StagedRules,
     number: usize,
     when: &RuleCondition,
     formula: Result<AccessFormula, String>,
     lines: &[&Directive],
 ) {
     let place = &lines[0].place;
-    let settle = |work: &HostTranslation<'_, '_>| {
+    let settle = || {
         for line in lines {
-            line.walk(&mut |d| work.ledger.mark_carried(d.id));
+            line.walk(&mut |d| context.ledger.mark_carried(d.id));
         }
     };
     let found = formula.and_then(|formula| {
@@ -117,27 +109,36 @@ fn deny_others(
     });
     let demands = match found {
         Ok(demands) => demands,
-        Err(need) => return deny_all(work, number, when, lines, &need),
+        Err(need) => return deny_all(context, stages, number, when, lines, &need),
     };
     let mut rules = Vec::new();
     for denial in &demands.denials {
         match intersection(when, denial) {
             Some(both) => rules.push(both.rule("deny", 403, place)),
-            None => return deny_all(work, number, when, lines, "one rule for the paths of both"),
+            None => {
+                return deny_all(
+                    context,
+                    stages,
+                    number,
+                    when,
+                    lines,
+                    "one rule for the paths of both",
+                );
+            }
         }
     }
     if let Some(login) = &demands.login {
         let mut asked = when.clone();
         asked.exceptions.extend(login.exempt.iter().cloned());
-        match password_rule(work, number, &asked, &login.require, lines[0]) {
+        match password_rule(context, number, &asked, &login.require, lines[0]) {
             Ok(rule) => rules.push(rule),
-            Err(need) => return deny_all(work, number, when, lines, &need),
+            Err(need) => return deny_all(context, stages, number, when, lines, &need),
         }
     }
-    settle(work);
+    settle();
     if !rules.is_empty() && names_dotfiles(&when.paths) {
         for line in lines {
-            work.ledger.mark_irrelevant(
+            context.ledger.mark_irrelevant(
                 line.id,
                 "names that begin with a dot are never sent, `/.well-known/` aside",
             );
@@ -145,42 +146,49 @@ fn deny_others(
         return;
     }
     for rule in rules {
-        push_denial(work, number, rule);
+        push_denial(context, stages, number, rule);
     }
-}
-
-/// Returns whether all of these paths have a name that begins with a dot.
-pub fn names_dotfiles(paths: &PathMatch) -> bool {
-    matches!(paths, PathMatch::Regex(expression) if expression.starts_with(r"/\."))
 }
 
 /// Adds a rule that denies access. `<Location>` applies to the path that the client requests, even if a rewrite or an
 /// alias leads elsewhere; in that case the rule is also evaluated before them.
-fn push_denial(work: &mut HostTranslation<'_, '_>, number: usize, rule: TomlTable) {
-    let section = work.layers[number].section;
+fn push_denial(
+    context: &HostContext<'_, '_>,
+    stages: &mut StagedRules,
+    number: usize,
+    rule: TomlTable,
+) {
+    let section = context.layers[number].section;
     let is_location = section.is_some_and(|section| section.name.starts_with("location"));
-    if is_location && work.has_path_mapping() {
-        work.stages.push(RuleStage::InternalPaths, rule.clone());
+    if is_location && context.layers.has_path_mapping() {
+        stages.push(RuleStage::InternalPaths, rule.clone());
     }
     // The target of a rewrite in a section is checked again.
-    if work.rewrites_within_sections() {
-        work.stages.push(RuleStage::Pools, rule.clone());
+    if context.layers.rewrites_within_sections() {
+        stages.push(RuleStage::Pools, rule.clone());
     }
-    work.stages.push(RuleStage::Responses, rule);
+    stages.push(RuleStage::Responses, rule);
 }
 
 /// Denies access to all clients, and lists what is needed.
 fn deny_all(
-    work: &mut HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
+    stages: &mut StagedRules,
     number: usize,
     when: &RuleCondition,
     lines: &[&Directive],
     need: &str,
 ) {
-    push_denial(work, number, when.rule("deny", 403, &lines[0].place));
+    push_denial(
+        context,
+        stages,
+        number,
+        when.rule("deny", 403, &lines[0].place),
+    );
     for line in lines {
         line.walk(&mut |d| {
-            work.ledger
+            context
+                .ledger
                 .mark_missing_protection(d.id, format!("{need}; until then this is closed"))
         });
     }
@@ -196,20 +204,25 @@ fn with_head(words: &[String]) -> Vec<String> {
 }
 
 /// Translates `<Limit>` and `<LimitExcept>`: access control for some methods.
-fn translate_limit(work: &mut HostTranslation<'_, '_>, number: usize, block: &Directive) {
+fn translate_limit(
+    context: &HostContext<'_, '_>,
+    stages: &mut StagedRules,
+    number: usize,
+    block: &Directive,
+) {
     let own = RuleCondition::methods(with_head(&block.args));
     let lines: Vec<&Directive> = block.inner().iter().collect();
-    let when = RuleCondition::paths(work.layers[number].paths.clone());
+    let when = RuleCondition::paths(context.layers[number].paths.clone());
     let when = match block.name.as_str() {
         "limit" => intersection(&when, &own),
         _ => Some(when.but(own)),
     };
     let (Some(when), false) = (when, lines.is_empty()) else {
-        return work.ledger.mark_carried(block.id);
+        return context.ledger.mark_carried(block.id);
     };
-    work.ledger.mark_carried(block.id);
-    let formula = parse_requirements(work, block.inner()).and_then(|require| {
-        let legacy = legacy_access_formula(work, block.inner())?;
+    context.ledger.mark_carried(block.id);
+    let formula = parse_requirements(context, block.inner()).and_then(|require| {
+        let legacy = legacy_access_formula(context, block.inner())?;
         let has = |names| has_any_directive(block.inner(), names);
         Ok(match (has(REQUIRE_DIRECTIVES), has(LEGACY_DIRECTIVES)) {
             (true, true) => AccessFormula::All(vec![require, legacy]),
@@ -218,28 +231,31 @@ fn translate_limit(work: &mut HostTranslation<'_, '_>, number: usize, block: &Di
             (false, false) => return Err("a rule with `methods`".to_owned()),
         })
     });
-    deny_others(work, number, &when, formula, &lines);
+    deny_others(context, stages, number, &when, formula, &lines);
 }
 
 /// Translates `SSLRequireSSL`, `SSLRequire`, `AllowMethods` and `AuthMerging`.
 fn translate_other_restriction(
-    work: &mut HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
+    stages: &mut StagedRules,
     number: usize,
     line: &Directive,
 ) {
-    let when = RuleCondition::paths(work.layers[number].paths.clone());
+    let when = RuleCondition::paths(context.layers[number].paths.clone());
     match line.name.as_str() {
         "sslrequiressl" => {
             let secure = RuleCondition::https();
             push_denial(
-                work,
+                context,
+                stages,
                 number,
                 when.but(secure).rule("deny", 403, &line.place),
             );
-            work.ledger.mark_carried(line.id);
+            context.ledger.mark_carried(line.id);
         }
         "sslrequire" => deny_all(
-            work,
+            context,
+            stages,
             number,
             &when,
             &[line],
@@ -248,22 +264,23 @@ fn translate_other_restriction(
         "allowmethods" => {
             let mut methods = line.args.clone();
             if methods.iter().any(|m| m.eq_ignore_ascii_case("reset")) {
-                return work.ledger.mark_carried(line.id);
+                return context.ledger.mark_carried(line.id);
             }
             methods.push("HEAD".to_owned());
             let allowed = RuleCondition::methods(methods);
             push_denial(
-                work,
+                context,
+                stages,
                 number,
                 when.but(allowed).rule("deny", 405, &line.place),
             );
-            work.ledger.mark_carried(line.id);
+            context.ledger.mark_carried(line.id);
         }
         "authmerging" => match line.arg(0).eq_ignore_ascii_case("or") {
-            true => work
+            true => context
                 .ledger
                 .mark_different(line.id, "all of them are asked for, not any"),
-            false => work.ledger.mark_carried(line.id),
+            false => context.ledger.mark_carried(line.id),
         },
         _ => {}
     }
@@ -271,25 +288,25 @@ fn translate_other_restriction(
 
 /// Translates `Require` lines, of which one has to be met, and containers.
 fn parse_requirements(
-    work: &HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
     lines: &[Directive],
 ) -> Result<AccessFormula, String> {
-    Ok(AccessFormula::Any(parse_requirement_list(work, lines)?))
+    Ok(AccessFormula::Any(parse_requirement_list(context, lines)?))
 }
 
 fn parse_requirement_list(
-    work: &HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
     lines: &[Directive],
 ) -> Result<Vec<AccessFormula>, String> {
     let mut parts = Vec::new();
     for line in lines {
         parts.push(match line.name.as_str() {
-            "requireall" => AccessFormula::All(parse_requirement_list(work, line.inner())?),
-            "requireany" => AccessFormula::Any(parse_requirement_list(work, line.inner())?),
+            "requireall" => AccessFormula::All(parse_requirement_list(context, line.inner())?),
+            "requireany" => AccessFormula::Any(parse_requirement_list(context, line.inner())?),
             "requirenone" => AccessFormula::Not(Box::new(AccessFormula::Any(
-                parse_requirement_list(work, line.inner())?,
+                parse_requirement_list(context, line.inner())?,
             ))),
-            "require" => parse_requirement(work, line)?,
+            "require" => parse_requirement(context, line)?,
             _ => continue,
         });
     }
@@ -298,7 +315,7 @@ fn parse_requirement_list(
 
 /// Translates a `Require` line.
 fn parse_requirement(
-    work: &HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
     line: &Directive,
 ) -> Result<AccessFormula, String> {
     let (negated, words) = match line.args.split_first() {
@@ -336,18 +353,18 @@ fn parse_requirement(
             AccessFormula::Condition(RuleCondition::clients(found))
         }
         "host" | "forward-dns" if !negated => {
-            work.ledger.mark_missing_protection(
+            context.ledger.mark_missing_protection(
                 line.id,
                 "addresses in place of host names: Howdah looks up no client",
             );
             AccessFormula::Denied
         }
         "method" => AccessFormula::Condition(RuleCondition::methods(with_head(values))),
-        "env" => any_variable_set(work, values)?,
+        "env" => any_variable_set(context, values)?,
         "valid-user" => AccessFormula::Login(Vec::new()),
         "user" => AccessFormula::Login(named("user")),
         "group" => AccessFormula::Login(named("group")),
-        "expr" => super::expr::parse_expression(&values.join(" "))?,
+        "expr" => parse_expression(&values.join(" "))?,
         _ => return Err(format!("Howdah has no `Require {kind}`")),
     };
     Ok(match negated {
@@ -362,28 +379,15 @@ fn clients_from(networks: &[&str]) -> AccessFormula {
     ))
 }
 
-/// Returns the requests for which one of these variables is set.
-pub fn any_variable_set(
-    work: &HostTranslation<'_, '_>,
-    names: &[String],
-) -> Result<AccessFormula, String> {
-    let mut any = Vec::new();
-    for name in names {
-        let found = work.requests_with_variable(name)?;
-        any.extend(found.into_iter().map(AccessFormula::Condition));
-    }
-    Ok(AccessFormula::Any(any))
-}
-
 /// Returns the rule that requires a password.
 fn password_rule(
-    work: &HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
     number: usize,
     when: &RuleCondition,
     require: &[String],
     line: &Directive,
 ) -> Result<TomlTable, String> {
-    let auth = |name: &str| work.effective_line(number, name);
+    let auth = |name: &str| context.layers.effective_line(number, name);
     let word =
         |name: &str| auth(name).map_or(String::new(), |line| line.arg(0).to_ascii_lowercase());
     if word("authtype") != "basic" {
@@ -393,7 +397,7 @@ fn password_rule(
     if provider.is_some_and(|line| line.args != ["file"]) {
         return Err("users and passwords in a file: `auth_basic_user_file` of a rule".to_owned());
     }
-    let path = |name: &str| auth(name).map(|line| (line, work.context.path(line.arg(0))));
+    let path = |name: &str| auth(name).map(|line| (line, context.server.path(line.arg(0))));
     let Some((file, users)) = path("authuserfile") else {
         return Err("`auth_basic_user_file` of a rule: there is no AuthUserFile".to_owned());
     };
@@ -405,7 +409,7 @@ fn password_rule(
             return Err("`auth_basic_group_file` of a rule: there is no AuthGroupFile".to_owned());
         };
         rule.set("auth_basic_group_file", groups, Some(&file.place));
-        work.ledger.mark_carried(file.id);
+        context.ledger.mark_carried(file.id);
     }
     if !require.is_empty() {
         rule.set(
@@ -416,7 +420,7 @@ fn password_rule(
     }
     for name in ["authtype", "authname", "authuserfile", "authbasicprovider"] {
         if let Some(line) = auth(name) {
-            work.ledger.mark_carried(line.id);
+            context.ledger.mark_carried(line.id);
         }
     }
     Ok(rule)

@@ -215,7 +215,7 @@ fn address_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     };
     let networks: Option<Vec<String>> = texts
         .iter()
-        .map(|text| super::legacy::parse_apache_network(text))
+        .map(|text| super::networks::parse_apache_network(text))
         .collect();
     Ok(RuleCondition::clients(networks.ok_or_else(need)?))
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::site::HostTranslation;
+use super::host_context::HostContext;
 use crate::directive::Directive;
 use crate::media_type;
 use crate::rule_condition::{PathMatch, RuleCondition};
-use crate::stages::RuleStage;
+use crate::stages::{RuleStage, StagedRules};
 
 /// File name extensions with media types that `ExpiresByType` may name.
 const FILE_EXTENSIONS: &[&str] = &[
@@ -53,18 +53,19 @@ const FILE_EXTENSIONS: &[&str] = &[
 
 /// Translates `ExpiresDefault` and `ExpiresByType`. The first matching rule applies, so the innermost sections come
 /// first.
-pub fn write_expires(work: &mut HostTranslation<'_, '_>) {
-    for number in (0..work.layers.len()).rev() {
-        let layer = work.layers[number].clone();
+pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
+    for number in (0..context.layers.len()).rev() {
+        let layer = &context.layers[number];
         let of = |name: &'static str| layer.directives.iter().filter(move |d| d.name == name);
-        let active = work.effective_line(number, "expiresactive");
+        let active = context.layers.effective_line(number, "expiresactive");
         let is_on = active.is_some_and(|line| line.arg(0).eq_ignore_ascii_case("on"));
         for line in of("expiresactive") {
-            work.ledger.mark_carried(line.id);
+            context.ledger.mark_carried(line.id);
         }
         if !is_on {
             for line in of("expiresbytype").chain(of("expiresdefault")) {
-                work.ledger
+                context
+                    .ledger
                     .mark_irrelevant(line.id, "ExpiresActive is off here");
             }
             continue;
@@ -72,23 +73,25 @@ pub fn write_expires(work: &mut HostTranslation<'_, '_>) {
         let mut by_time: BTreeMap<u64, (Vec<&str>, &Directive)> = BTreeMap::new();
         for line in of("expiresbytype") {
             let Some(time) = parse_seconds(line.arg(1)) else {
-                work.ledger
+                context
+                    .ledger
                     .mark_missing(line.id, "cache_control of a rule, with max-age in seconds");
                 continue;
             };
             let is_of_type = |ending: &&&str| {
                 media_type::is_equivalent(
-                    (work.context.media_type)(format!("x.{ending}").as_bytes()),
+                    (context.server.media_type)(format!("x.{ending}").as_bytes()),
                     line.arg(0),
                 )
             };
             let endings: Vec<&str> = FILE_EXTENSIONS.iter().filter(is_of_type).copied().collect();
             if endings.is_empty() {
-                work.ledger
+                context
+                    .ledger
                     .mark_irrelevant(line.id, "no file has this type here");
                 continue;
             }
-            work.ledger.mark_different(
+            context.ledger.mark_different(
                 line.id,
                 "Cache-Control of files, without Expires; scripts set their own",
             );
@@ -103,20 +106,20 @@ pub fn write_expires(work: &mut HostTranslation<'_, '_>) {
             endings.dedup();
             let files = format!(r"\.(?:{})$", endings.join("|"));
             match super::region::file_paths_in(&layer.paths, &files) {
-                Ok(paths) => add_cache_rule(work, line, paths, time),
-                Err(need) => work.ledger.mark_missing(line.id, need),
+                Ok(paths) => add_cache_rule(stages, line, paths, time),
+                Err(need) => context.ledger.mark_missing(line.id, need),
             }
         }
         if let Some(line) = of("expiresdefault").next_back() {
             match parse_seconds(line.arg(0)) {
                 Some(time) => {
-                    add_cache_rule(work, line, layer.paths.clone(), time);
-                    work.ledger.mark_different(
+                    add_cache_rule(stages, line, layer.paths.clone(), time);
+                    context.ledger.mark_different(
                         line.id,
                         "Cache-Control of files, without Expires; scripts set their own",
                     );
                 }
-                None => work
+                None => context
                     .ledger
                     .mark_missing(line.id, "cache_control of a rule, with max-age in seconds"),
             }
@@ -124,14 +127,9 @@ pub fn write_expires(work: &mut HostTranslation<'_, '_>) {
     }
 }
 
-fn add_cache_rule(
-    work: &mut HostTranslation<'_, '_>,
-    line: &Directive,
-    paths: PathMatch,
-    seconds: u64,
-) {
+fn add_cache_rule(stages: &mut StagedRules, line: &Directive, paths: PathMatch, seconds: u64) {
     let value = format!("max-age={seconds}");
-    work.stages.push(
+    stages.push(
         RuleStage::Headers,
         RuleCondition::paths(paths).rule("cache_control", value, &line.place),
     );

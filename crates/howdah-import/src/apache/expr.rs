@@ -142,7 +142,7 @@ impl ExprParser {
 }
 
 fn client_condition(text: &str) -> Result<RuleCondition, String> {
-    let network = super::legacy::parse_apache_network(text).ok_or(UNSUPPORTED_EXPRESSION)?;
+    let network = super::networks::parse_apache_network(text).ok_or(UNSUPPORTED_EXPRESSION)?;
     Ok(RuleCondition::clients(vec![network]))
 }
 

@@ -1,8 +1,8 @@
 //! Translates the settings that apply to all of Apache: user, addresses, timeouts, logs, proxies, compression.
 
-use super::ApacheContext;
-use super::legacy::parse_apache_network;
-use crate::directive::Directive;
+use super::global_settings::GlobalSettings;
+use super::networks::parse_apache_network;
+use crate::directive::{Directive, SourceLine};
 use crate::hosting::SiteHosting;
 use crate::ledger::ImportLedger;
 use crate::listen::{self, SiteListen};
@@ -15,38 +15,42 @@ pub fn write_global_settings(
     tree: &[Directive],
     common: &mut [SiteListen],
     sites: &mut [SiteHosting],
-    context: &mut ApacheContext<'_>,
+    settings: &mut GlobalSettings<'_, '_>,
 ) {
     let mut all = Vec::new();
     for directive in tree {
         directive.walk(&mut |d| all.push(d));
     }
-    translate_user(tree, context);
+    translate_user(tree, settings);
     let own = sites.iter_mut().flat_map(|site| &mut site.listens);
     for listen in common.iter_mut().chain(own) {
         apply_protocols(&all, listen);
     }
-    record_protocols(&all, context.ledger);
+    record_protocols(&all, settings.server.ledger);
     if !common.is_empty() {
-        let top = &mut context.config.top;
+        let top = &mut settings.config.top;
         top.set("listen", listen::listen_values(common), None);
     }
     for line in &all {
-        translate_timeout(line, context);
-        translate_limit(line, context);
+        translate_timeout(line, settings);
+        translate_limit(line, settings);
     }
-    super::logs::translate_access_logs(&all, context);
-    super::logs::translate_error_logs(&all, context);
-    translate_remote_ip(&all, context);
-    translate_compression(&all, context);
+    super::logs::translate_access_logs(&all, settings);
+    super::logs::translate_error_logs(&all, settings);
+    translate_remote_ip(&all, settings);
+    translate_compression(&all, settings);
 }
 
 fn last_line<'d>(tree: &'d [Directive], name: &str) -> Option<&'d Directive> {
     tree.iter().rev().find(|d| d.name == name)
 }
 
-fn translate_user(tree: &[Directive], context: &mut ApacheContext<'_>) {
-    let Some(user) = last_line(tree, "user").filter(|line| !line.arg(0).contains("${")) else {
+fn user_line(tree: &[Directive]) -> Option<&Directive> {
+    last_line(tree, "user").filter(|line| !line.arg(0).contains("${"))
+}
+
+fn translate_user(tree: &[Directive], settings: &mut GlobalSettings<'_, '_>) {
+    let Some(user) = user_line(tree) else {
         return;
     };
     let group = last_line(tree, "group").filter(|line| !line.arg(0).contains("${"));
@@ -55,21 +59,20 @@ fn translate_user(tree: &[Directive], context: &mut ApacheContext<'_>) {
         Some(group) => format!("{}:{}", plain(user), plain(group)),
         None => plain(user),
     };
-    context.config.top.set("user", text, Some(&user.place));
+    settings.config.top.set("user", text, Some(&user.place));
     for line in [Some(user), group].into_iter().flatten() {
-        context.ledger.mark_carried(line.id);
+        settings.server.ledger.mark_carried(line.id);
     }
-    let requests =
-        last_line(tree, "maxconnectionsperchild").or(last_line(tree, "maxrequestsperchild"));
-    if let Some(line) = requests {
-        context.ledger.mark_carried(line.id);
-        context.max_requests = line
-            .arg(0)
-            .parse()
-            .ok()
-            .filter(|n| *n > 0)
-            .map(|n| (n, line.place.clone()));
-    }
+}
+
+/// Returns how many requests a process of Apache answers, and the line that says it. It only counts beside a `User`.
+pub fn max_requests(tree: &[Directive], ledger: &ImportLedger) -> Option<(u64, SourceLine)> {
+    user_line(tree)?;
+    let line =
+        last_line(tree, "maxconnectionsperchild").or(last_line(tree, "maxrequestsperchild"))?;
+    ledger.mark_carried(line.id);
+    let requests = line.arg(0).parse().ok().filter(|n| *n > 0)?;
+    Some((requests, line.place.clone()))
 }
 
 /// Applies lines for all addresses to one address.
@@ -97,25 +100,7 @@ fn record_protocols(all: &[&Directive], ledger: &ImportLedger) {
     }
 }
 
-/// Sets a value that applies to all sites. Lists the line if another one has set a different value.
-pub fn set_once(
-    line: &Directive,
-    section: &'static str,
-    key: &str,
-    value: TomlValue,
-    context: &mut ApacheContext<'_>,
-) {
-    let table = context.config.section(section);
-    if table.get(key).is_some_and(|there| *there != value) {
-        return context
-            .ledger
-            .mark_missing(line.id, format!("one [{section}] {key} for all sites"));
-    }
-    table.set(key, value, Some(&line.place));
-    context.ledger.mark_carried(line.id);
-}
-
-fn translate_timeout(line: &Directive, context: &mut ApacheContext<'_>) {
+fn translate_timeout(line: &Directive, settings: &mut GlobalSettings<'_, '_>) {
     let seconds = |least: u64, most: u64| {
         let seconds = line.arg(0).parse::<u64>().ok();
         seconds.map(|seconds| TomlValue::Text(format!("{}s", seconds.clamp(least, most))))
@@ -125,7 +110,7 @@ fn translate_timeout(line: &Directive, context: &mut ApacheContext<'_>) {
             let Some(value) = seconds(1, 3600) else {
                 return;
             };
-            set_once(line, "timeouts", "send", value, context);
+            settings.set_once(line, "timeouts", "send", value);
         }
         "keepalivetimeout" => {
             let milliseconds = line
@@ -136,24 +121,20 @@ fn translate_timeout(line: &Directive, context: &mut ApacheContext<'_>) {
                 .map(|n| TomlValue::Text(format!("{}ms", n.min(3_600_000))))
                 .or(seconds(0, 3600));
             if let Some(value) = value {
-                set_once(line, "timeouts", "keepalive", value, context);
+                settings.set_once(line, "timeouts", "keepalive", value);
             }
         }
-        "keepalive" if line.arg(0).eq_ignore_ascii_case("off") => set_once(
-            line,
-            "timeouts",
-            "keepalive",
-            TomlValue::from("0ms"),
-            context,
-        ),
-        "keepalive" => context.ledger.mark_carried(line.id),
-        "requestreadtimeout" => translate_read_timeout(line, context),
+        "keepalive" if line.arg(0).eq_ignore_ascii_case("off") => {
+            settings.set_once(line, "timeouts", "keepalive", TomlValue::from("0ms"))
+        }
+        "keepalive" => settings.server.ledger.mark_carried(line.id),
+        "requestreadtimeout" => translate_read_timeout(line, settings),
         _ => {}
     }
 }
 
 /// Translates `RequestReadTimeout header=20-40,MinRate=500 body=20`.
-fn translate_read_timeout(line: &Directive, context: &mut ApacheContext<'_>) {
+fn translate_read_timeout(line: &Directive, settings: &mut GlobalSettings<'_, '_>) {
     for word in &line.args {
         let Some((key, value)) = word.split_once('=') else {
             continue;
@@ -164,44 +145,40 @@ fn translate_read_timeout(line: &Directive, context: &mut ApacheContext<'_>) {
             .split_once('=')
             .and_then(|(_, n)| n.parse::<u64>().ok());
         match (key.to_ascii_lowercase().as_str(), most) {
-            ("header", Some(n)) if n > 0 => set_once(
+            ("header", Some(n)) if n > 0 => settings.set_once(
                 line,
                 "timeouts",
                 "header",
                 TomlValue::Text(format!("{}s", n.min(600))),
-                context,
             ),
-            ("body", Some(n)) if n > 0 => set_once(
+            ("body", Some(n)) if n > 0 => settings.set_once(
                 line,
                 "timeouts",
                 "body",
                 TomlValue::Text(format!("{}s", n.min(3600))),
-                context,
             ),
-            _ => context.ledger.mark_carried(line.id),
+            _ => settings.server.ledger.mark_carried(line.id),
         }
         if let Some(rate) = rate {
-            set_once(
+            settings.set_once(
                 line,
                 "limits",
                 "min_rate",
                 TomlValue::Number(rate.min(1 << 30)),
-                context,
             );
         }
     }
 }
 
-fn translate_limit(line: &Directive, context: &mut ApacheContext<'_>) {
+fn translate_limit(line: &Directive, settings: &mut GlobalSettings<'_, '_>) {
     let number = line.arg(0).parse::<u64>();
     let Ok(number) = number else { return };
     match line.name.as_str() {
-        "maxkeepaliverequests" => set_once(
+        "maxkeepaliverequests" => settings.set_once(
             line,
             "limits",
             "keepalive_requests",
             TomlValue::Number(number.min(1 << 40)),
-            context,
         ),
         "limitrequestline" | "limitrequestfieldsize" => {
             // The request line may take a quarter of the limit for the request head.
@@ -213,25 +190,26 @@ fn translate_limit(line: &Directive, context: &mut ApacheContext<'_>) {
             let kib = head.div_ceil(1024).clamp(1, 1024);
             // Howdah's default limit, which Apache's defaults do not exceed.
             if kib <= 32 {
-                return context
+                return settings
+                    .server
                     .ledger
                     .mark_different(line.id, "a request's head may have 32 KiB: [limits] header");
             }
-            let table = context.config.section("limits");
+            let table = settings.config.section("limits");
             let known = match table.get("header") {
                 Some(TomlValue::Text(text)) => text.trim_end_matches('K').parse().unwrap_or(0),
                 _ => 0u64,
             };
             table.set("header", format!("{}K", kib.max(known)), Some(&line.place));
-            context.ledger.mark_carried(line.id);
+            settings.server.ledger.mark_carried(line.id);
         }
         _ => {}
     }
 }
 
 /// Translates mod_remoteip into `[trusted_proxies]`, which applies to all sites.
-fn translate_remote_ip(all: &[&Directive], context: &mut ApacheContext<'_>) {
-    let ledger = context.ledger;
+fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>) {
+    let ledger = settings.server.ledger;
     let field = all.iter().rev().find(|d| d.name == "remoteipheader");
     let is_known = field.is_some_and(|line| line.arg(0).eq_ignore_ascii_case("x-forwarded-for"));
     if let Some(line) = field {
@@ -282,15 +260,16 @@ fn translate_remote_ip(all: &[&Directive], context: &mut ApacheContext<'_>) {
         ledger.mark_missing(line.id, "[trusted_proxies] networks");
     }
     if !networks.is_empty() {
-        context
-            .config
-            .section("trusted_proxies")
-            .set("networks", TomlValue::Texts(networks), None);
+        settings.config.section("trusted_proxies").set(
+            "networks",
+            TomlValue::Texts(networks),
+            None,
+        );
     }
 }
 
 /// Translates mod_deflate and mod_brotli. Howdah compresses text, whatever other types they compress.
-fn translate_compression(all: &[&Directive], context: &mut ApacheContext<'_>) {
+fn translate_compression(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>) {
     let filters = ["deflate", "brotli_compress", "inflate"];
     let mut more: Vec<String> = Vec::new();
     for line in all {
@@ -312,9 +291,10 @@ fn translate_compression(all: &[&Directive], context: &mut ApacheContext<'_>) {
                         })
                         .cloned(),
                 );
-                context.ledger.mark_carried(line.id);
+                settings.server.ledger.mark_carried(line.id);
             }
-            "setoutputfilter" | "addoutputfilter" if is_filter => context
+            "setoutputfilter" | "addoutputfilter" if is_filter => settings
+                .server
                 .ledger
                 .mark_different(line.id, "text is compressed, and nothing else"),
             _ => {}
@@ -323,7 +303,7 @@ fn translate_compression(all: &[&Directive], context: &mut ApacheContext<'_>) {
     more.sort();
     more.dedup();
     if !more.is_empty() {
-        context
+        settings
             .config
             .section("compression")
             .set("types", TomlValue::Texts(more), None);

@@ -1,35 +1,49 @@
 //! Translates response headers (`Header`, `Expires…`) and variables (`SetEnv`, `SetEnvIf`, `BrowserMatch`).
 
+use super::expires::write_expires;
+use super::expr::parse_expression;
+use super::host_context::HostContext;
 use super::layers::Layer;
 use super::requirement::intersection;
-use super::site::HostTranslation;
+use super::variables::{requests_with_variable, translate_variable};
 use crate::directive::Directive;
+use crate::ledger::ImportLedger;
 use crate::rule_condition::{PathMatch, RuleCondition};
-use crate::stages::RuleStage;
-use crate::target::{TomlValue, is_settable_header};
+use crate::stages::{RuleStage, StagedRules};
+use crate::target::{SiteTable, TomlValue, is_settable_header};
 
 /// Translates the lines of all sections.
-pub fn write_headers(work: &mut HostTranslation<'_, '_>) {
-    for number in 0..work.layers.len() {
-        let layer = work.layers[number].clone();
+pub fn write_headers(
+    context: &HostContext<'_, '_>,
+    site: &mut SiteTable,
+    stages: &mut StagedRules,
+) {
+    for number in 0..context.layers.len() {
+        let layer = &context.layers[number];
         for line in layer.directives {
             match line.name.as_str() {
-                "header" => translate_header(work, &layer, line),
-                "requestheader" => record_request_header(work, line),
+                "header" => translate_header(context, site, stages, layer, line),
+                "requestheader" => record_request_header(context.ledger, line),
                 "setenv" | "setenvif" | "setenvifnocase" | "setenvifexpr" | "browsermatch"
                 | "browsermatchnocase" | "unsetenv" | "passenv" => {
-                    super::variables::translate_variable(work, &layer, line)
+                    translate_variable(context.ledger, layer, line, site)
                 }
                 _ => {}
             }
         }
     }
-    super::expires::write_expires(work);
+    write_expires(context, stages);
 }
 
 /// Translates `Header [always] ACTION NAME [VALUE] [CONDITION]`.
-fn translate_header(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line: &Directive) {
-    let ledger = work.ledger;
+fn translate_header(
+    context: &HostContext<'_, '_>,
+    site: &mut SiteTable,
+    stages: &mut StagedRules,
+    layer: &Layer<'_>,
+    line: &Directive,
+) {
+    let ledger = context.ledger;
     let mut words: Vec<&str> = line.args.iter().map(String::as_str).collect();
     let always = words
         .first()
@@ -54,7 +68,7 @@ fn translate_header(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line:
     let name = name.trim_end_matches(':');
     let value = words.get(2).copied().unwrap_or_default();
     let mut when = RuleCondition::paths(layer.paths.clone());
-    let asked = condition.map_or(Ok(Vec::new()), |text| condition_of_header(work, text));
+    let asked = condition.map_or(Ok(Vec::new()), |text| condition_of_header(context, text));
     let asked = match asked {
         Ok(asked) => asked,
         Err(need) => return ledger.mark_missing(line.id, need),
@@ -82,10 +96,10 @@ fn translate_header(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line:
         && matches!(action.as_str(), "set" | "add" | "append" | "setifempty")
         && layer.paths == PathMatch::All
     {
-        if !work.host.tls {
+        if !context.host.tls {
             return ledger.mark_irrelevant(line.id, "browsers ignore it without TLS (RFC 6797)");
         }
-        work.site.table.set("hsts", value, Some(&line.place));
+        site.table.set("hsts", value, Some(&line.place));
         return ledger.mark_different(line.id, "in answers by HTTPS only, as RFC 6797 wants it");
     }
     let value = value.replace("%%", "%");
@@ -100,8 +114,7 @@ fn translate_header(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line:
         _ => return ledger.mark_missing(line.id, "set_header of a rule, with a text"),
     };
     let pairs = TomlValue::Pairs(vec![(name.to_owned(), value)]);
-    work.stages
-        .push(RuleStage::Headers, when.rule(key, pairs, &line.place));
+    stages.push(RuleStage::Headers, when.rule(key, pairs, &line.place));
     match (always, action.as_str()) {
         (_, "unset") | (true, "set") => ledger.mark_carried(line.id),
         _ => ledger.mark_different(
@@ -113,7 +126,7 @@ fn translate_header(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line:
 
 /// Returns the requests that `env=…` or `expr=…` after a header selects; empty for all.
 fn condition_of_header(
-    work: &HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
     condition: &str,
 ) -> Result<Vec<RuleCondition>, String> {
     let need = "a rule with this condition";
@@ -126,13 +139,11 @@ fn condition_of_header(
             _ if variable.starts_with('!') => {
                 Err("a condition in place of the variable".to_owned())
             }
-            _ => work.requests_with_variable(variable),
+            _ => requests_with_variable(context, variable),
         };
     }
     let text = condition.strip_prefix("expr=").unwrap_or_default();
-    let demands = super::expr::parse_expression(text)?
-        .into_demands()
-        .map_err(|()| need)?;
+    let demands = parse_expression(text)?.into_demands().map_err(|()| need)?;
     // The formula's denials are the requests for which the condition is false, so their negation is the condition.
     match &demands.denials[..] {
         _ if demands.login.is_some() => Err(need.to_owned()),
@@ -155,7 +166,7 @@ fn has_format_specifier(value: &str) -> bool {
 }
 
 /// Records the outcome of `RequestHeader`.
-fn record_request_header(work: &HostTranslation<'_, '_>, line: &Directive) {
+fn record_request_header(ledger: &ImportLedger, line: &Directive) {
     const OWN: &[&str] = &[
         "x-forwarded-for",
         "x-forwarded-proto",
@@ -171,14 +182,14 @@ fn record_request_header(work: &HostTranslation<'_, '_>, line: &Directive) {
         line.arg(1).trim_end_matches(':').to_ascii_lowercase(),
     );
     match (action.as_str(), name.as_str()) {
-        ("unset", "proxy") => work
-            .ledger
-            .mark_irrelevant(line.id, "Howdah drops this field from every request"),
-        (_, name) if OWN.contains(&name) => work.ledger.mark_irrelevant(
+        ("unset", "proxy") => {
+            ledger.mark_irrelevant(line.id, "Howdah drops this field from every request")
+        }
+        (_, name) if OWN.contains(&name) => ledger.mark_irrelevant(
             line.id,
             "servers and scripts get it from Howdah as it knows it (docs/proxy.md)",
         ),
-        _ => work.ledger.mark_missing(
+        _ => ledger.mark_missing(
             line.id,
             "servers and scripts get the client's fields and Howdah's own",
         ),

@@ -6,35 +6,15 @@ use std::collections::HashMap;
 use super::addresses::{
     HostAddress, ListenSocket, covers, listen_addresses, parse_address, parse_sockets,
 };
+use super::host::ApacheHost;
 use super::https_redirect::find_https_redirect;
+use super::outcomes::list_section;
 use crate::directive::{Directive, SourceLine};
 use crate::hosting::{Hosting, SiteHosting};
 use crate::ledger::ImportLedger;
 use crate::listen::{SiteListen, remove_tls_without_certificate};
 
-/// A `<VirtualHost>`, or the main server.
-#[derive(Clone, Debug)]
-pub struct ApacheHost<'a> {
-    /// The section; `None` for the main server.
-    pub block: Option<&'a Directive>,
-    /// File and line of the section.
-    pub place: SourceLine,
-    /// The directives in the section.
-    pub lines: &'a [Directive],
-    /// The addresses of the host.
-    pub listens: Vec<SiteListen>,
-    /// The names that it specifies, as Howdah writes them.
-    pub names: Vec<String>,
-    /// True if its connections use TLS.
-    pub tls: bool,
-    /// The line that redirects requests without TLS to HTTPS.
-    pub https_redirect: Option<&'a Directive>,
-    /// True if the host was merged into another one, or is not reachable.
-    is_removed: bool,
-}
-
-/// Returns all hosts, the sites that they become, in order, and the addresses of the sites that have no `listen` of
-/// their own.
+/// Returns all hosts, the sites that they become, in order, and the addresses of the sites without their own.
 pub fn assign_hosts<'a>(
     tree: &'a [Directive],
     ledger: &ImportLedger,
@@ -402,22 +382,6 @@ fn remove_host(host: &mut ApacheHost<'_>, need: &str, ledger: &ImportLedger) {
     host.is_removed = true;
     if let Some(block) = host.block {
         list_section(block, need, ledger);
-    }
-}
-
-/// Puts a section and all directives in it on the list.
-pub fn list_section(block: &Directive, need: &str, ledger: &ImportLedger) {
-    let protects = |d: &Directive| super::access::restricts_access(d);
-    ledger.mark_missing(block.id, need);
-    for inner in block.inner() {
-        inner.walk(&mut |d| match super::known::irrelevant_reason(d) {
-            _ if ledger.has_outcome(d.id) => {}
-            Some(why) => ledger.mark_irrelevant(d.id, why),
-            None if protects(d) => {
-                ledger.mark_missing_protection(d.id, "its section is not carried over")
-            }
-            None => ledger.mark_missing(d.id, "its section is not carried over"),
-        });
     }
 }
 

@@ -1,7 +1,7 @@
 //! Recognises hosts and rules that only redirect to HTTPS, in the forms that people, certbot and control panels write.
 
 use super::condition::{TranslatedCondition, VariableTest, translate_test};
-use super::hosts::ApacheHost;
+use super::host::ApacheHost;
 use crate::directive::Directive;
 use crate::rule_condition::RuleCondition;
 

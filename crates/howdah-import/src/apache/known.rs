@@ -1,5 +1,7 @@
-//! The directives of Apache that have no meaning in Howdah, and why; and other known directives with what is needed in
-//! their place.
+//! What the import says about directives that take no part in a translation: those without a meaning in Howdah, and
+//! those that need something else. `howdah_htaccess::directives` says which directives these are.
+
+use howdah_htaccess::directives::{self, ImportRole, IrrelevantTopic, MissingFeature};
 
 use crate::directive::Directive;
 use crate::reasons::{
@@ -7,530 +9,103 @@ use crate::reasons::{
     VERSION,
 };
 
-const LISTINGS: &str = "Howdah makes no listings of directories";
-const NEGOTIATION: &str = "a path names its file in full: there is no content negotiation";
-const AUTH: &str = "rules carry it over that ask for a password";
-const FCGI: &str = "Howdah runs PHP's processes itself";
-const METHODS: &str = "Howdah answers no TRACE";
-const MAIN: &str = "hosts have their own";
-const PROXY: &str = "proxy rules keep connections, and pass on what Apache does";
-const REWRITING: &str = "rules run once, from top to bottom";
-const MEASURES: &str = "howdah status has it";
-
-const IRRELEVANT_DIRECTIVES: &[(&str, &[&str])] = &[
-    (
-        TUNING,
-        &[
-            "acceptfilter",
-            "acceptmutex",
-            "asyncrequestworkerfactor",
-            "coredumpdirectory",
-            "enableexceptionhook",
-            "enablemmap",
-            "enablesendfile",
-            "flushmaxpipelined",
-            "flushmaxthreshold",
-            "gracefulshutdowntimeout",
-            "limitinternalrecursion",
-            "listenbacklog",
-            "listencoresbucketsratio",
-            "loadfile",
-            "lockfile",
-            "maxclients",
-            "maxmemfree",
-            "maxranges",
-            "maxrangeoverlaps",
-            "maxrangereversals",
-            "maxrequestworkers",
-            "maxspareservers",
-            "maxsparethreads",
-            "minspareservers",
-            "minsparethreads",
-            "mutex",
-            "readbuffersize",
-            "receivebuffersize",
-            "rlimitcpu",
-            "rlimitmem",
-            "rlimitnproc",
-            "scoreboardfile",
-            "sendbuffersize",
-            "serverlimit",
-            "startservers",
-            "startthreads",
-            "threadlimit",
-            "threadsperchild",
-            "threadstacksize",
-            "mergetrailers",
-            "mergeslashes",
-            "httpprotocoloptions",
-            "registerhttpmethod",
-            "regexdefaultoptions",
-            "maxconnectionsperchild",
-            "maxrequestsperchild",
-            "watchdoginterval",
-            "stricthostcheck",
-        ],
-    ),
-    (
-        SERVICE,
-        &[
-            "pidfile",
-            "defaultruntimedir",
-            "chrootdir",
-            "error",
-            "warning",
-        ],
-    ),
-    (
-        LISTINGS,
-        &[
-            "addalt",
-            "addaltbyencoding",
-            "addaltbytype",
-            "adddescription",
-            "addicon",
-            "addiconbyencoding",
-            "addiconbytype",
-            "defaulticon",
-            "headername",
-            "indexheadinsert",
-            "indexignore",
-            "indexignorereset",
-            "indexoptions",
-            "indexorderdefault",
-            "indexstylesheet",
-            "readmename",
-        ],
-    ),
-    (
-        NEGOTIATION,
-        &[
-            "addlanguage",
-            "cachenegotiateddocs",
-            "defaultlanguage",
-            "forcelanguagepriority",
-            "languagepriority",
-            "multiviewsmatch",
-            "removelanguage",
-        ],
-    ),
-    (
-        TLS,
-        &[
-            "sslciphersuite",
-            "sslcompression",
-            "sslcryptodevice",
-            "sslfips",
-            "sslhonorcipherorder",
-            "sslinsecurerenegotiation",
-            "sslopensslconfcmd",
-            "ssloptions",
-            "sslpassphrasedialog",
-            "sslpolicy",
-            "sslprotocol",
-            "sslrandomseed",
-            "sslrenegbuffersize",
-            "sslstrictsnivhostcheck",
-            "sslengine",
-            "sslusername",
-            "sslvhostsnipolicy",
-        ],
-    ),
-    (
-        SESSIONS,
-        &[
-            "sslsessioncache",
-            "sslsessioncachetimeout",
-            "sslsessiontickets",
-            "sslsessionticketkeyfile",
-        ],
-    ),
-    (
-        STAPLING,
-        &[
-            "sslusestapling",
-            "sslstaplingcache",
-            "sslstaplingresponsetimeout",
-            "sslstaplingreturnrespondererrors",
-            "sslstaplingstandardcachetimeout",
-            "sslstaplingerrorcachetimeout",
-            "sslstaplingfaketrylater",
-            "sslstaplingforceurl",
-            "sslstaplingrespondertimeout",
-        ],
-    ),
-    (
-        COMPRESSION,
-        &[
-            "brotlialteretag",
-            "brotlicompressionmaxinputblock",
-            "brotlicompressionquality",
-            "brotlicompressionwindow",
-            "brotlifilternote",
-            "deflatealteretag",
-            "deflatebuffersize",
-            "deflatecompressionlevel",
-            "deflatefilternote",
-            "deflateinflatelimitrequestbody",
-            "deflateinflateratioburst",
-            "deflateinflateratiolimit",
-            "deflatememlevel",
-            "deflatewindowsize",
-            "addencoding",
-            "removeencoding",
-            "removeoutputfilter",
-            "filterdeclare",
-            "filterprovider",
-            "filterchain",
-            "filterprotocol",
-        ],
-    ),
-    (VERSION, &["serversignature", "servertokens", "serveradmin"]),
-    (
-        LOGGING,
-        &[
-            "errorlogformat",
-            "hostnamelookups",
-            "logiotrackttfb",
-            "bufferedlogs",
-            "identitycheck",
-            "forensiclog",
-            "cookielog",
-            "dumpioinput",
-            "dumpiooutput",
-        ],
-    ),
-    (
-        AUTH,
-        &[
-            "authtype",
-            "authname",
-            "authbasicprovider",
-            "authuserfile",
-            "authgroupfile",
-            "authbasicauthoritative",
-            "authuserfileauthoritative",
-            "authzsendforbiddenonfailure",
-            "authnprovideralias",
-        ],
-    ),
-    (
-        PROTOCOL,
-        &[
-            "protocols",
-            "protocolshonororder",
-            "h2copyfiles",
-            "h2direct",
-            "h2earlyhint",
-            "h2earlyhints",
-            "h2maxdataframelen",
-            "h2maxsessionstreams",
-            "h2maxworkeridleseconds",
-            "h2maxworkers",
-            "h2minworkers",
-            "h2moderntlsonly",
-            "h2outputbuffering",
-            "h2padding",
-            "h2push",
-            "h2pushdiarysize",
-            "h2pushpriority",
-            "h2pushresource",
-            "h2serializeheaders",
-            "h2streammaxmemsize",
-            "h2streamtimeout",
-            "h2tlscooldownsecs",
-            "h2tlswarmupsize",
-            "h2upgrade",
-            "h2websockets",
-            "h2windowsize",
-            "h2maxstreamerrors",
-            "h2maxheaderblocklen",
-        ],
-    ),
-    (
-        FCGI,
-        &[
-            "fcgidbusyscaninterval",
-            "fcgidbusytimeout",
-            "fcgidconnecttimeout",
-            "fcgididlescaninterval",
-            "fcgididletimeout",
-            "fcgidinitialenv",
-            "fcgidiotimeout",
-            "fcgidipcdir",
-            "fcgidmaxprocesses",
-            "fcgidmaxprocessesperclass",
-            "fcgidmaxrequestlen",
-            "fcgidmaxrequestsperprocess",
-            "fcgidminprocessesperclass",
-            "fcgidoutputbuffersize",
-            "fcgidphpfixpathinfo",
-            "fcgidprocesslifetime",
-            "fcgidprocesstablefile",
-            "fcgidspawnscore",
-            "fcgidspawnscoreuplimit",
-            "fcgidterminationscore",
-            "fcgidtimescore",
-            "fcgidwin32preventorphans",
-            "fcgidzombiescaninterval",
-            "fcgidipccommtimeout",
-            "fcgidipcconnecttimeout",
-            "fastcgiconfig",
-            "fastcgiipcdir",
-            "fastcgiwrapper",
-            "phpinidir",
-            "scriptsock",
-            "scriptlog",
-            "scriptlogbuffer",
-            "scriptloglength",
-            "cgidscripttimeout",
-            "assignuserid",
-            "suexecusergroup",
-            "rmode",
-            "rgroups",
-            "suphp_usergroup",
-            "suphp_engine",
-            "suphp_configpath",
-            "ruidgid",
-            "rugid",
-            "rminuidgid",
-            "maxclientsvhost",
-            "nicevalue",
-        ],
-    ),
-    (
-        REDIRECTS,
-        &[
-            "usecanonicalname",
-            "usecanonicalphysicalport",
-            "directoryslash",
-            "serverpath",
-            "redirectrelative",
-        ],
-    ),
-    (METHODS, &["traceenable"]),
-    (
-        MAIN,
-        &[
-            "servername",
-            "serveralias",
-            "documentroot",
-            "directoryindex",
-            "options",
-            "allowoverride",
-            "accessfilename",
-            "sslcertificatefile",
-            "sslcertificatekeyfile",
-            "sslcertificatechainfile",
-            "user",
-            "group",
-        ],
-    ),
-    (
-        PROXY,
-        &[
-            "sslproxyengine",
-            "proxyaddheaders",
-            "proxybadheader",
-            "proxyfcgibackendtype",
-            "proxyfcgisetenvif",
-            "proxyiobuffersize",
-            "proxymaxforwards",
-            "proxyreceivebuffersize",
-            "proxystatus",
-            "proxytimeout",
-            "proxyvia",
-            "proxypreservehost",
-            "proxywebsocketfallbacktoproxyhttp",
-            "proxypassinherit",
-            "proxypassinterpolateenv",
-            "proxysourceaddress",
-            "balancerpersist",
-            "balancerinherit",
-            "balancergrowth",
-            "proxyset",
-            "noproxy",
-            "proxydomain",
-            "proxypassreverse",
-        ],
-    ),
-    (
-        FILES,
-        &[
-            "typesconfig",
-            "fileetag",
-            "mimemagicfile",
-            "addcharset",
-            "removecharset",
-            "contentdigest",
-            "allowencodedslashes",
-            "acceptpathinfo",
-            "modmimeusepathinfo",
-            "cgipassauth",
-            "qualifyredirecturl",
-            "adddefaultcharset",
-            "xbithack",
-        ],
-    ),
-    (
-        REWRITING,
-        &[
-            "rewriteengine",
-            "rewritebase",
-            "rewriteoptions",
-            "rewritelog",
-            "rewriteloglevel",
-            "expiresactive",
-        ],
-    ),
-    (MEASURES, &["extendedstatus", "seerequesttail", "statusall"]),
-];
+/// Returns whether a line restricts access.
+pub fn restricts_access(line: &Directive) -> bool {
+    directives::restricts_access(&line.name)
+}
 
 /// Returns why a directive has no meaning in Howdah, or `None` if it may have one.
 pub fn irrelevant_reason(directive: &Directive) -> Option<&'static str> {
-    let name = directive.name.as_str();
-    match name {
-        "userdir"
-            if directive
-                .args
-                .iter()
-                .all(|word| word.eq_ignore_ascii_case("disabled")) =>
-        {
-            Some("there are no directories of users")
-        }
-        "namevirtualhost" => Some("sites are chosen by name at every address"),
-        _ => {
-            let mut groups = IRRELEVANT_DIRECTIVES.iter();
-            groups
-                .find(|(_, names)| names.contains(&name))
-                .map(|(why, _)| *why)
-        }
+    let is_disabled = |word: &String| word.eq_ignore_ascii_case("disabled");
+    if directive.name == "userdir" && directive.args.iter().all(is_disabled) {
+        return Some("there are no directories of users");
+    }
+    match directives::find(&directive.name)?.import {
+        ImportRole::Irrelevant(topic) => Some(reason(topic)),
+        ImportRole::Missing(_) | ImportRole::Unknown => None,
     }
 }
 
-/// Returns what is needed in place of a directive, and whether it denied or limited access; `None` for an unknown
-/// directive.
+fn reason(topic: IrrelevantTopic) -> &'static str {
+    match topic {
+        IrrelevantTopic::Compression => COMPRESSION,
+        IrrelevantTopic::FileSending => FILES,
+        IrrelevantTopic::HostsOwn => "hosts have their own",
+        IrrelevantTopic::Http2 => PROTOCOL,
+        IrrelevantTopic::Listings => "Howdah makes no listings of directories",
+        IrrelevantTopic::Logging => LOGGING,
+        IrrelevantTopic::Measures => "howdah status has it",
+        IrrelevantTopic::NameBasedHosts => "sites are chosen by name at every address",
+        IrrelevantTopic::Negotiation => {
+            "a path names its file in full: there is no content negotiation"
+        }
+        IrrelevantTopic::Passwords => "rules carry it over that ask for a password",
+        IrrelevantTopic::PhpProcesses => "Howdah runs PHP's processes itself",
+        IrrelevantTopic::Proxying => "proxy rules keep connections, and pass on what Apache does",
+        IrrelevantTopic::Rewriting => "rules run once, from top to bottom",
+        IrrelevantTopic::Service => SERVICE,
+        IrrelevantTopic::SlashRedirects => REDIRECTS,
+        IrrelevantTopic::Stapling => STAPLING,
+        IrrelevantTopic::Tls => TLS,
+        IrrelevantTopic::TlsSessions => SESSIONS,
+        IrrelevantTopic::Trace => "Howdah answers no TRACE",
+        IrrelevantTopic::Tuning => TUNING,
+        IrrelevantTopic::Version => VERSION,
+    }
+}
+
+/// Returns what is needed in place of a directive, and whether it denied or limited access; `None` for a directive that
+/// needs nothing or is not known.
 pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
-    Some(match directive.name.as_str() {
-        "if" | "elseif" | "else" => (
-            "rules with these conditions (docs/access.md), or an .htaccess file: htaccess = \"on\" reads <If>",
-            directive
-                .inner()
-                .iter()
-                .any(super::access::restricts_access),
-        ),
-        "userdir" => ("a [[site]], or a link below the root, for each user", false),
-        "virtualdocumentroot" | "virtualscriptalias" | "virtualdocumentrootip" => {
-            ("one [[site]] for each directory", false)
-        }
-        "rewritemap" => ("rules in place of the map: path and redirect", false),
-        "fcgidwrapper" | "fcgidaccesschecker" | "fcgidauthenticator" | "fcgidauthorizer" => (
-            "[pool.NAME] in mode pool, with this program as its command",
-            false,
-        ),
-        "fastcgiexternalserver" | "fastcgiserver" | "action" | "script" => {
-            ("[pool.NAME] in mode fastcgi or pool", false)
-        }
-        "secruleengine"
-        | "secrule"
-        | "secaction"
-        | "secruleremovebyid"
-        | "secauditengine"
-        | "secrequestbodyaccess"
-        | "modsecurity"
-        | "secruleremovebytag"
-        | "secauditlog" => (
-            "a firewall for web applications in front, or rules for what matters",
-            true,
-        ),
-        "dosenabled"
-        | "doshashtablesize"
-        | "dospagecount"
-        | "dospageinterval"
-        | "dossitecount"
-        | "dossiteinterval"
-        | "dosblockingperiod"
-        | "qs_srvmaxconnperip"
-        | "qs_clientevententrylimit"
-        | "qs_loclimit" => ("rate and connections of a rule (docs/limits.md)", true),
-        "dav" | "davlockdb" | "davmintimeout" | "davdepthinfinity" => {
-            ("an application for WebDAV; Howdah has none", false)
-        }
-        "mddomain"
-        | "managedomain"
-        | "mdomain"
-        | "mdcertificateagreement"
-        | "mdprivatekeys"
-        | "mdcontactemail"
-        | "mdrequirehttps"
-        | "mdrenewwindow"
-        | "mdcertificateauthority"
-        | "mdmember"
-        | "mdomainset" => (
-            "leave [[site.certificate]] out, and Howdah orders certificates by itself (docs/https.md)",
-            false,
-        ),
-        "cacheenable" | "cachedisable" | "cacheroot" | "cachequickhandler" | "cachelock"
-        | "cachedefaultexpire" | "cachemaxexpire" | "cacheignoreheaders" | "cacheheader"
-        | "cachedirlevels" | "cachedirlength" => ("cache of the site (docs/cache.md)", false),
-        "substitute"
-        | "addoutputfilter"
-        | "setoutputfilter"
-        | "setinputfilter"
-        | "addinputfilter"
-        | "addoutputfilterbytype"
-        | "extfilterdefine" => ("Howdah does not change answers", false),
-        "ratelimit" => ("nothing slows answers down", true),
-        "limitrequestfields" | "limitxmlrequestbody" | "limitrequestbody" => {
-            ("[limits] header and max_body_size of the site", true)
-        }
-        "sslverifydepth"
-        | "sslcarevocationfile"
-        | "sslcarevocationpath"
-        | "sslcarevocationcheck"
-        | "sslcacertificatepath"
-        | "sslcadnrequestfile"
-        | "sslocspenable"
-        | "sslcacertificatefile" => ("[tls] client_ca, for all sites", true),
-        "sslproxyverify"
-        | "sslproxycheckpeername"
-        | "sslproxycheckpeercn"
-        | "sslproxycheckpeerexpire"
-        | "sslproxyprotocol"
-        | "sslproxycacertificatefile"
-        | "sslproxyciphersuite" => (
-            "a server's certificate is checked as the system does (docs/proxy.md)",
-            false,
-        ),
-        "authdigestprovider"
-        | "authdigestdomain"
-        | "authldapurl"
-        | "authldapbinddn"
-        | "authldapbindpassword"
-        | "authformprovider"
-        | "authdigestalgorithm"
-        | "authdigestqop" => ("auth_basic with a file of passwords, or auth_request", true),
-        "proxyerroroverride" => ("error_pages are for Howdah's own errors", false),
-        "proxyremote" | "proxyblock" => ("Howdah has no forward proxy", false),
-        "passengerenabled"
-        | "wsgiscriptalias"
-        | "wsgidaemonprocess"
-        | "wsgiprocessgroup"
-        | "railsenv"
-        | "passengerruby"
-        | "passengerroot"
-        | "passengerdefaultruby" => (
+    let ImportRole::Missing(feature) = directives::find(&directive.name)?.import else {
+        return None;
+    };
+    Some(match feature {
+        MissingFeature::ApplicationServer => (
             "a server of its own for the application, and a rule with proxy",
             false,
         ),
-        "checkspelling" | "checkcaseonly" => ("a path names its file in full", false),
-        "cookietracking" | "cookiename" | "sessioncookiename" | "session" => {
-            ("Howdah sets no cookies of its own", false)
+        MissingFeature::CertificateOrders => (
+            "leave [[site.certificate]] out, and Howdah orders certificates by itself (docs/https.md)",
+            false,
+        ),
+        MissingFeature::ChangedAnswers => ("Howdah does not change answers", false),
+        MissingFeature::ClientCertificates => ("[tls] client_ca, for all sites", true),
+        MissingFeature::Conditions => (
+            "rules with these conditions (docs/access.md), or an .htaccess file: htaccess = \"on\" reads <If>",
+            directive.inner().iter().any(restricts_access),
+        ),
+        MissingFeature::Cookies => ("Howdah sets no cookies of its own", false),
+        MissingFeature::DirectoryHosts => ("one [[site]] for each directory", false),
+        MissingFeature::FastcgiPool => ("[pool.NAME] in mode fastcgi or pool", false),
+        MissingFeature::Firewall => (
+            "a firewall for web applications in front, or rules for what matters",
+            true,
+        ),
+        MissingFeature::ForwardProxy => ("Howdah has no forward proxy", false),
+        MissingFeature::Limits => ("rate and connections of a rule (docs/limits.md)", true),
+        MissingFeature::OtherPasswords => {
+            ("auth_basic with a file of passwords, or auth_request", true)
         }
-        "lualoadfile" | "luahookaccesschecker" | "luamaphandler" => {
-            ("rules, or an application", true)
+        MissingFeature::PageCache => ("cache of the site (docs/cache.md)", false),
+        MissingFeature::ProgramPool => (
+            "[pool.NAME] in mode pool, with this program as its command",
+            false,
+        ),
+        MissingFeature::RequestSize => ("[limits] header and max_body_size of the site", true),
+        MissingFeature::RewriteMap => ("rules in place of the map: path and redirect", false),
+        MissingFeature::Scripting => ("rules, or an application", true),
+        MissingFeature::SlowAnswers => ("nothing slows answers down", true),
+        MissingFeature::Spelling => ("a path names its file in full", false),
+        MissingFeature::UpstreamCertificates => (
+            "a server's certificate is checked as the system does (docs/proxy.md)",
+            false,
+        ),
+        MissingFeature::UpstreamErrors => ("error_pages are for Howdah's own errors", false),
+        MissingFeature::UserDirectories => {
+            ("a [[site]], or a link below the root, for each user", false)
         }
-        _ => return None,
+        MissingFeature::WebDav => ("an application for WebDAV; Howdah has none", false),
     })
 }
 

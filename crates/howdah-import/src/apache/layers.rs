@@ -2,11 +2,13 @@
 
 use howdah_htaccess::rule_expression::RuleExpression;
 
-use super::site::HostTranslation;
-use super::{file_name_patterns, hosts, region};
+use super::host::ApacheHost;
+use super::region::UrlMounts;
+use super::server::ServerContext;
+use super::{file_name_patterns, outcomes, region};
 use crate::directive::Directive;
 use crate::expression::{compile, compile_path, may_match, without_look_around};
-use crate::rule_condition::PathMatch;
+use crate::rule_condition::{PathMatch, RuleCondition};
 
 /// The directives of one section, and the paths to which they apply.
 #[derive(Clone, Debug)]
@@ -71,6 +73,75 @@ impl<'a> Layer<'a> {
     }
 }
 
+/// All layers of a host, in Apache's order of merging.
+#[derive(Clone, Debug, Default)]
+pub struct HostLayers<'a>(Vec<Layer<'a>>);
+
+impl<'a> std::ops::Deref for HostLayers<'a> {
+    type Target = [Layer<'a>];
+
+    fn deref(&self) -> &[Layer<'a>] {
+        &self.0
+    }
+}
+
+impl<'a> HostLayers<'a> {
+    /// Returns whether some line may lead from the requested path to another.
+    pub fn has_path_mapping(&self) -> bool {
+        let mut lines = self.0.iter().flat_map(|layer| layer.directives);
+        lines.any(|d| matches!(d.name.as_str(), "rewriterule" | "alias" | "scriptalias"))
+    }
+
+    /// Returns whether some section rewrites the path after the access control of the requested path.
+    pub fn rewrites_within_sections(&self) -> bool {
+        let leads = |d: &Directive| matches!(d.name.as_str(), "rewriterule" | "fallbackresource");
+        let mut layers = self.0.iter().filter(|layer| layer.section.is_some());
+        layers.any(|layer| layer.directives.iter().any(leads))
+    }
+
+    /// Returns the last line of that name in this layer or an earlier one that covers all its paths.
+    pub fn effective_line(&self, number: usize, name: &str) -> Option<&'a Directive> {
+        let own = &self.0[number];
+        let before = self.0[..=number].iter().rev();
+        let mut before = before.filter(|layer| layer.covers(own));
+        before.find_map(|layer| layer.directives.iter().rev().find(|d| d.name == name))
+    }
+
+    /// Returns the last line of that name for a path.
+    pub fn line_for(&self, path: &str, name: &str) -> Option<&'a Directive> {
+        let layers = self.0.iter().rev();
+        let mut layers = layers.filter(|layer| layer.matches_path(path));
+        layers.find_map(|layer| layer.directives.iter().rev().find(|d| d.name == name))
+    }
+
+    /// Returns the requests for which the directives of these names in a layer take effect, or `None` if later layers
+    /// replace them for all.
+    pub fn effective_requests(&self, number: usize, names: &[&str]) -> Option<RuleCondition> {
+        let own = &self.0[number];
+        let mut others = own.excluded.clone();
+        for later in &self.0[number + 1..] {
+            let merges =
+                |d: &Directive| d.name == "authmerging" && !d.arg(0).eq_ignore_ascii_case("off");
+            let says = |d: &Directive| names.contains(&d.name.as_str());
+            if !later.directives.iter().any(says) || later.directives.iter().any(merges) {
+                continue;
+            }
+            if later.covers(own) {
+                return None;
+            }
+            // A layer with excluded paths is not used as an exception, because an exception cannot have exceptions. A
+            // layer of names that begin with a dot is not needed, because such files are never sent.
+            let excepts = region::may_overlap(&later.paths, &own.paths)
+                && !later.excludes_paths_of(own)
+                && !region::names_dotfiles(&later.paths);
+            if excepts && !others.contains(&later.paths) {
+                others.push(later.paths.clone());
+            }
+        }
+        Some(RuleCondition::except(own.paths.clone(), others))
+    }
+}
+
 /// Returns whether a section's argument is an expression, and the argument.
 fn section_argument(section: &Directive) -> (bool, &str) {
     match section.args.first().map(String::as_str) {
@@ -79,17 +150,20 @@ fn section_argument(section: &Directive) -> (bool, &str) {
     }
 }
 
-/// Returns all layers of a host, in Apache's order of merging.
+/// Returns all layers of a host, whose directories are mapped to these URL paths.
 pub fn collect_layers<'a>(
     main: &'a [Directive],
-    work: &mut HostTranslation<'_, 'a>,
-) -> Vec<Layer<'a>> {
-    let own = work.host.lines;
+    host: &ApacheHost<'a>,
+    mounts: &UrlMounts,
+    server: &ServerContext<'_>,
+) -> HostLayers<'a> {
+    let own = host.lines;
     let everywhere = (PathMatch::All, Vec::new());
-    let sources: Vec<(&'a [Directive], bool)> = match work.is_main {
+    let sources: Vec<(&'a [Directive], bool)> = match host.is_main() {
         true => vec![(main, true)],
         false => vec![(main, true), (own, false)],
     };
+    let reader = SectionReader { mounts, server };
     let mut all: Vec<Layer<'a>> = Vec::new();
     for (lines, is_main) in &sources {
         all.push(Layer::new(
@@ -117,11 +191,11 @@ pub fn collect_layers<'a>(
         (false, path) => path.split('/').filter(|s| !s.is_empty()).count(),
     });
     for (section, is_main) in directories {
-        add_section(work, &mut all, section, is_main, &everywhere);
+        reader.add_section(&mut all, section, is_main, &everywhere);
     }
     // Then the `<Files>` sections of servers, then those within directories.
     for (section, is_main) in sections(&["files", "filesmatch"]) {
-        add_section(work, &mut all, section, is_main, &everywhere);
+        reader.add_section(&mut all, section, is_main, &everywhere);
     }
     for number in 0..all.len() {
         let outer = all[number].clone();
@@ -137,78 +211,86 @@ pub fn collect_layers<'a>(
             .filter(|d| d.name.starts_with("files"))
         {
             let around = (outer.paths.clone(), outer.excluded.clone());
-            add_section(work, &mut all, section, outer.is_main, &around);
+            reader.add_section(&mut all, section, outer.is_main, &around);
         }
     }
     for (section, is_main) in sections(&["location", "locationmatch"]) {
-        add_section(work, &mut all, section, is_main, &everywhere);
+        reader.add_section(&mut all, section, is_main, &everywhere);
     }
-    all
+    HostLayers(all)
 }
 
-/// Adds a section as layers, one for each URL path that its directory is mapped to.
-fn add_section<'a>(
-    work: &mut HostTranslation<'_, 'a>,
-    all: &mut Vec<Layer<'a>>,
-    section: &'a Directive,
-    is_main: bool,
-    around: &(PathMatch, Vec<PathMatch>),
-) {
-    let ledger = work.ledger;
-    let (is_expression, text) = section_argument(section);
-    // Directories are translated into URL paths, which is not possible for an expression with look-around.
-    let is_directory = section.name.starts_with("directory");
-    let looks_around = is_directory && is_expression && compile(text).is_err();
-    let text = match looks_around && only_denies(section) {
-        true => {
-            let wide = without_look_around(text);
-            if wide != text {
-                ledger.mark_different(
-                    section.id,
-                    "closed for more paths than before: an expression for directories cannot look around",
-                );
+/// What the paths of a section depend on.
+struct SectionReader<'r> {
+    mounts: &'r UrlMounts,
+    server: &'r ServerContext<'r>,
+}
+
+impl SectionReader<'_> {
+    /// Adds a section as layers, one for each URL path that its directory is mapped to.
+    fn add_section<'a>(
+        &self,
+        all: &mut Vec<Layer<'a>>,
+        section: &'a Directive,
+        is_main: bool,
+        around: &(PathMatch, Vec<PathMatch>),
+    ) {
+        let ledger = self.server.ledger;
+        let (is_expression, text) = section_argument(section);
+        // Directories are translated into URL paths, which is not possible for an expression with look-around.
+        let is_directory = section.name.starts_with("directory");
+        let looks_around = is_directory && is_expression && compile(text).is_err();
+        let text = match looks_around && only_denies(section) {
+            true => {
+                let wide = without_look_around(text);
+                if wide != text {
+                    ledger.mark_different(
+                        section.id,
+                        "closed for more paths than before: an expression for directories cannot look around",
+                    );
+                }
+                wide
             }
-            wide
+            false => text.to_owned(),
+        };
+        let within = |file: String| {
+            Ok(vec![(
+                region::file_paths_in(&around.0, &file)?,
+                around.1.clone(),
+            )])
+        };
+        let whole = |paths: PathMatch| vec![(paths, Vec::new())];
+        let found = match (section.name.as_str(), is_expression) {
+            ("directory" | "directorymatch", true) => self.mounts.paths_of_directory_match(&text),
+            ("directory" | "directorymatch", false) => {
+                let text = self.server.path(&text);
+                self.mounts.paths_of_directory(&text)
+            }
+            ("files" | "filesmatch", true) => {
+                file_name_patterns::file_expression_regex(&text).and_then(within)
+            }
+            ("files" | "filesmatch", false) => {
+                file_name_patterns::file_name_regex(&text).and_then(within)
+            }
+            (_, true) => region::location_match_paths(&text).map(whole),
+            (_, false) => region::location_paths(&text).map(whole),
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(why) => return outcomes::list_section(section, &why, ledger),
+        };
+        if let Some(why) = server_status_remark(section) {
+            ledger.mark_missing(section.id, why);
+            let nothing = "there is no such page here";
+            return section
+                .inner()
+                .iter()
+                .for_each(|line| line.walk(&mut |d| ledger.mark_irrelevant(d.id, nothing)));
         }
-        false => text.to_owned(),
-    };
-    let within = |file: String| {
-        Ok(vec![(
-            region::file_paths_in(&around.0, &file)?,
-            around.1.clone(),
-        )])
-    };
-    let whole = |paths: PathMatch| vec![(paths, Vec::new())];
-    let found = match (section.name.as_str(), is_expression) {
-        ("directory" | "directorymatch", true) => work.mounts.paths_of_directory_match(&text),
-        ("directory" | "directorymatch", false) => {
-            let text = work.context.path(&text);
-            work.mounts.paths_of_directory(&text)
+        for paths in found {
+            ledger.mark_carried(section.id);
+            all.push(Layer::new(paths, section.inner(), Some(section), is_main));
         }
-        ("files" | "filesmatch", true) => {
-            file_name_patterns::file_expression_regex(&text).and_then(within)
-        }
-        ("files" | "filesmatch", false) => {
-            file_name_patterns::file_name_regex(&text).and_then(within)
-        }
-        (_, true) => region::location_match_paths(&text).map(whole),
-        (_, false) => region::location_paths(&text).map(whole),
-    };
-    let found = match found {
-        Ok(found) => found,
-        Err(why) => return hosts::list_section(section, &why, ledger),
-    };
-    if let Some(why) = server_status_remark(section) {
-        ledger.mark_missing(section.id, why);
-        let nothing = "there is no such page here";
-        return section
-            .inner()
-            .iter()
-            .for_each(|line| line.walk(&mut |d| ledger.mark_irrelevant(d.id, nothing)));
-    }
-    for paths in found {
-        ledger.mark_carried(section.id);
-        all.push(Layer::new(paths, section.inner(), Some(section), is_main));
     }
 }
 

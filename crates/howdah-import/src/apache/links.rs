@@ -1,8 +1,9 @@
 //! Translates `Options`: where symbolic links may lead. Options that Howdah does not support are reported.
 
 use super::aliases;
-use super::site::HostTranslation;
+use super::host_context::HostContext;
 use crate::directive::Directive;
+use crate::target::SiteTable;
 
 /// The symbolic links that a directory may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,10 +17,10 @@ enum SymlinkPolicy {
 }
 
 /// Translates the effect of `Options` on links, from the root of the file system down.
-pub fn translate_options(work: &mut HostTranslation<'_, '_>) {
+pub fn translate_options(context: &HostContext<'_, '_>, site: &mut SiteTable) {
     let mut links = SymlinkPolicy::Followed;
     let mut place = None;
-    for layer in work.layers.clone() {
+    for layer in context.layers.iter() {
         for line in layer.directives.iter().filter(|d| d.name == "options") {
             let own = policy_of_options(line, links);
             let mut missing: Vec<&str> = Vec::new();
@@ -38,16 +39,19 @@ pub fn translate_options(work: &mut HostTranslation<'_, '_>) {
                     place = Some(line.place.clone());
                 }
                 links = own;
-            } else if own != links && own != SymlinkPolicy::Followed && !applies_to_root(work, line)
+            } else if own != links
+                && own != SymlinkPolicy::Followed
+                && !applies_to_root(context, line)
             {
-                work.ledger
+                context
+                    .ledger
                     .mark_missing_protection(line.id, "one `symlinks` for the whole site");
             }
             for text in &missing {
-                work.ledger.mark_different(line.id, *text);
+                context.ledger.mark_different(line.id, *text);
             }
             if missing.is_empty() {
-                work.ledger.mark_carried(line.id);
+                context.ledger.mark_carried(line.id);
             }
         }
     }
@@ -56,11 +60,11 @@ pub fn translate_options(work: &mut HostTranslation<'_, '_>) {
         SymlinkPolicy::OwnerMatch => "owner",
         SymlinkPolicy::None => "beneath",
     };
-    match aliases::has_mount_outside_root(work) {
-        false => work.site.table.set("symlinks", word, place.as_ref()),
+    match aliases::has_mount_outside_root(context) {
+        false => site.table.set("symlinks", word, place.as_ref()),
         // The links that the list asks for lead outside the root.
         true => {
-            for layer in &work.layers {
+            for layer in context.layers.iter() {
                 for line in layer
                     .directives
                     .iter()
@@ -69,7 +73,7 @@ pub fn translate_options(work: &mut HostTranslation<'_, '_>) {
                     let need = format!(
                         "symlinks = \"{word}\", once the directories of `Alias` are below the root without links"
                     );
-                    work.ledger.mark_missing_protection(line.id, need);
+                    context.ledger.mark_missing_protection(line.id, need);
                 }
             }
         }
@@ -77,8 +81,11 @@ pub fn translate_options(work: &mut HostTranslation<'_, '_>) {
 }
 
 /// Returns whether a line applies to the root as well.
-fn applies_to_root(work: &HostTranslation<'_, '_>, line: &Directive) -> bool {
-    let mut layers = work.layers.iter().filter(|layer| layer.matches_path("/"));
+fn applies_to_root(context: &HostContext<'_, '_>, line: &Directive) -> bool {
+    let mut layers = context
+        .layers
+        .iter()
+        .filter(|layer| layer.matches_path("/"));
     layers.any(|layer| layer.directives.iter().any(|d| d.id == line.id))
 }
 

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::ApacheContext;
-use super::global::set_once;
+use super::global_settings::GlobalSettings;
 use crate::directive::Directive;
 use crate::target::TomlValue;
 
@@ -40,8 +39,8 @@ fn logs_of_hosts<'d>(all: &[&'d Directive]) -> Vec<&'d Directive> {
 }
 
 /// Carries over the first access log, as the log of all sites.
-pub fn translate_access_logs(all: &[&Directive], context: &mut ApacheContext<'_>) {
-    let ledger = context.ledger;
+pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>) {
+    let ledger = settings.server.ledger;
     let formats: Vec<&&Directive> = all.iter().filter(|d| d.name == "logformat").collect();
     let is_log =
         |d: &&&Directive| matches!(d.name.as_str(), "customlog" | "transferlog" | "globallog");
@@ -71,8 +70,8 @@ pub fn translate_access_logs(all: &[&Directive], context: &mut ApacheContext<'_>
             continue;
         }
         main = Some(log);
-        let path = context.path(path);
-        context
+        let path = settings.server.path(path);
+        settings
             .config
             .section("log")
             .set("access", path, Some(&log.place));
@@ -86,7 +85,7 @@ pub fn translate_access_logs(all: &[&Directive], context: &mut ApacheContext<'_>
             (None, Some("common" | "combined")) => name.unwrap_or_default(),
             _ => format_of(text),
         };
-        context.config.section("log").set(
+        settings.config.section("log").set(
             "access_format",
             word,
             format.map(|format| &format.place),
@@ -118,18 +117,18 @@ pub fn translate_access_logs(all: &[&Directive], context: &mut ApacheContext<'_>
     }
 }
 
-pub fn translate_error_logs(all: &[&Directive], context: &mut ApacheContext<'_>) {
-    let ledger = context.ledger;
+pub fn translate_error_logs(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>) {
+    let ledger = settings.server.ledger;
     for line in all.iter().filter(|d| d.name == "errorlog") {
         let path = line.arg(0);
-        let log = context.config.section("log");
+        let log = settings.config.section("log");
         let value = match path {
             "/dev/stderr" | "stderr" => "stderr".to_owned(),
             path if path.starts_with(['|', '$']) || path.starts_with("syslog") => {
                 ledger.mark_missing(line.id, "[log] error takes a path or stderr");
                 continue;
             }
-            path => context.root.join(path).display().to_string(),
+            path => settings.server.root.join(path).display().to_string(),
         };
         match log.get("error") {
             Some(TomlValue::Text(known)) if *known == value => ledger.mark_carried(line.id),
@@ -156,7 +155,7 @@ pub fn translate_error_logs(all: &[&Directive], context: &mut ApacheContext<'_>)
                 continue;
             }
         };
-        set_once(line, "log", "level", TomlValue::from(level), context);
+        settings.set_once(line, "log", "level", TomlValue::from(level));
     }
 }
 

@@ -1,10 +1,10 @@
-//! Expands `<Macro>` and `Use`.
+//! Reads `<Macro>` and expands it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use howdah_htaccess::lines::Line;
 
-use super::reader::{ApacheReader, ConfigLineOrigin, MAX_NESTING_DEPTH};
 use crate::ImportError;
 use crate::directive::Directive;
 use crate::source::MAX_LINE_BYTES;
@@ -12,19 +12,24 @@ use crate::source::MAX_LINE_BYTES;
 /// The parameters and lines of a `<Macro>`.
 #[derive(Clone, Debug)]
 pub struct Macro {
+    /// The name in lower case.
+    pub name: String,
+    /// The file that defines the macro.
+    pub file: Arc<str>,
     parameters: Vec<String>,
     lines: Vec<Line<'static>>,
-    file: std::sync::Arc<str>,
 }
 
-impl ApacheReader<'_> {
-    /// Defines the macro of `<Macro NAME PARAMETERS…>`.
-    pub(super) fn define_macro(
-        &mut self,
+impl Macro {
+    /// Reads the macro of `<Macro NAME PARAMETERS…>` and its lines up to `</Macro>`, which are removed from `lines`.
+    ///
+    /// # Errors
+    /// Returns an error if the section has no name or no end.
+    pub fn read(
         section: &Directive,
         lines: &mut &[Line<'_>],
-        origin: &ConfigLineOrigin<'_>,
-    ) -> Result<(), ImportError> {
+        file: Arc<str>,
+    ) -> Result<Macro, ImportError> {
         let is_end = |line: &Line<'_>| {
             let end = line
                 .text
@@ -43,78 +48,66 @@ impl ApacheReader<'_> {
             return Err(ImportError::at(&section.place, "`<Macro>` has no name"));
         }
         let name = parameters.remove(0).to_ascii_lowercase();
-        let body = Macro {
-            parameters,
-            lines: lines[..end].iter().map(owned).collect(),
-            file: origin.file.clone(),
-        };
+        let body = lines[..end].iter().map(owned).collect();
         *lines = &lines[end + 1..];
-        self.macros.insert(name, body);
-        self.ledger.mark_carried(section.id);
-        Ok(())
+        Ok(Macro {
+            name,
+            file,
+            parameters,
+            lines: body,
+        })
     }
 
-    /// Expands `Use NAME ARGUMENTS…` into the macro's lines, with the parameters replaced by the arguments.
-    pub(super) fn expand_macro(
-        &mut self,
-        line: &Directive,
-        origin: &ConfigLineOrigin<'_>,
-    ) -> Result<Vec<Directive>, ImportError> {
-        let name = line.arg(0).to_ascii_lowercase();
-        let Some(body) = self.macros.get(&name).cloned() else {
-            let why = format!("there is no macro `{}`", line.arg(0).escape_debug());
-            return Err(ImportError::at(&line.place, why));
-        };
+    /// Returns the parameters with the arguments of `Use NAME ARGUMENTS…`.
+    ///
+    /// # Errors
+    /// Returns an error if the number of arguments is not the number of parameters.
+    pub fn bind<'m>(
+        &'m self,
+        line: &'m Directive,
+    ) -> Result<Vec<(&'m String, &'m String)>, ImportError> {
         let values = line.args.get(1..).unwrap_or_default();
-        if values.len() != body.parameters.len() {
+        if values.len() != self.parameters.len() {
             let why = format!(
                 "the macro `{}` takes {} arguments, not {}",
-                name.escape_debug(),
-                body.parameters.len(),
+                self.name.escape_debug(),
+                self.parameters.len(),
                 values.len()
             );
             return Err(ImportError::at(&line.place, why));
         }
-        if origin.depth >= MAX_NESTING_DEPTH {
-            return Err(ImportError::at(
-                &line.place,
-                "MacroLoop: macros use each other",
-            ));
-        }
-        let mut pairs: Vec<(&String, &String)> = body.parameters.iter().zip(values).collect();
+        let mut pairs: Vec<(&String, &String)> = self.parameters.iter().zip(values).collect();
         pairs.retain(|(parameter, _)| !parameter.is_empty());
         // Longer names are replaced first: `$name` before `$n`.
         pairs.sort_by_key(|(parameter, _)| std::cmp::Reverse(parameter.len()));
-        let filled = |line: &Line<'_>| {
-            let mut text = line.text.clone().into_owned();
-            for (parameter, value) in &pairs {
+        Ok(pairs)
+    }
+
+    /// Returns the lines with the parameters replaced by their values, for the line that uses the macro.
+    ///
+    /// # Errors
+    /// Returns an error if a line becomes too long.
+    pub fn expand(
+        &self,
+        pairs: &[(&String, &String)],
+        line: &Directive,
+    ) -> Result<Vec<Line<'static>>, ImportError> {
+        let filled = |own: &Line<'static>| {
+            let mut text = own.text.clone().into_owned();
+            for (parameter, value) in pairs {
                 let longer = text.matches(parameter.as_str()).count() * value.len();
                 if text.len() + longer > MAX_LINE_BYTES {
-                    return None;
+                    let why = "LineTooLong: a line of the macro";
+                    return Err(ImportError::at(&line.place, why));
                 }
                 text = text.replace(parameter.as_str(), value);
             }
-            Some(text)
-        };
-        let mut lines = Vec::new();
-        for own in &body.lines {
-            let Some(text) = filled(own) else {
-                return Err(ImportError::at(
-                    &line.place,
-                    "LineTooLong: a line of the macro",
-                ));
-            };
-            lines.push(Line {
+            Ok(Line {
                 number: own.number,
                 text: Cow::Owned(text),
-            });
-        }
-        let origin = ConfigLineOrigin {
-            file: body.file,
-            depth: origin.depth + 1,
-            ..origin.clone()
+            })
         };
-        self.read_lines(&lines, &origin)
+        self.lines.iter().map(filled).collect()
     }
 }
 

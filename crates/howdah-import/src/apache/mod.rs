@@ -2,12 +2,19 @@
 //!
 //! - [`reader`], `macros`, `modules`: its files and conditions, based on the line syntax of `howdah_htaccess`; `known`:
 //!   directives without a meaning in Howdah.
-//! - `addresses`, `hosts`, `to_https`: which hosts become which sites.
-//! - `layers`, `region`, `names`: the paths to which each section applies; `site`: a complete host.
-//! - `access`, `legacy`, `requirement`: access control.
-//! - `condition`, `expr`, `variables`, `rewrite_conditions`: conditions on requests.
-//! - `files`, `links`, `aliases`, `redirect`, `rewrite`, `headers`, `expires`, `proxy`, `php`, `tls`: what a host does.
-//! - `global`, `logs`: settings that apply to all hosts.
+//! - `addresses`, `host`, `hosts`, `https_redirect`: which hosts become which sites.
+//! - `layers`, `region`, `file_name_patterns`: the paths to which each section applies.
+//! - `access`, `legacy`, `requirement`, `networks`: access control.
+//! - `condition`, `expr`, `variables`, `rewrite_conditions`, `rewrite_rule_syntax`: conditions on requests.
+//! - `files`, `front_controller`, `links`, `aliases`, `redirect`, `rewrite`, `headers`, `expires`, `proxy`, `php`,
+//!   `handlers`, `tls`: what a host does.
+//! - `global`, `global_settings`, `logs`: settings that apply to all hosts. `server_pools`: pools that hosts share.
+//! - `outcomes`: the outcomes of directives that nothing else has used.
+//!
+//! `site` translates a complete host. Each translator reads the `host_context` (the host, its `layers`, and the
+//! `server`) and the directives that it is responsible for, records what became of them in the ledger, and returns what
+//! it found or adds it to the part of the site that is passed to it: the site's table, its rules, or the pools. No
+//! translator changes what another one reads.
 
 mod access;
 mod addresses;
@@ -17,9 +24,13 @@ mod expires;
 mod expr;
 mod file_name_patterns;
 mod files;
+mod front_controller;
 mod global;
+mod global_settings;
 mod handlers;
 mod headers;
+mod host;
+mod host_context;
 mod hosts;
 mod https_redirect;
 mod known;
@@ -29,6 +40,8 @@ mod links;
 mod logs;
 mod macros;
 mod modules;
+mod networks;
+mod outcomes;
 mod php;
 mod proxy;
 pub mod reader;
@@ -38,45 +51,23 @@ mod requirement;
 mod rewrite;
 mod rewrite_conditions;
 mod rewrite_rule_syntax;
+mod server;
+mod server_pools;
 mod site;
 mod tls;
 mod variables;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::directive::{Directive, SourceLine};
+use self::global_settings::GlobalSettings;
+use self::server::ServerContext;
+use self::server_pools::ServerPools;
+use crate::directive::Directive;
 use crate::fpm::FpmPool;
 use crate::ledger::ImportLedger;
-use crate::source::{IncludeChain, join_path};
-use crate::target::TargetConfig;
+use crate::source::IncludeChain;
+use crate::target::{SiteTable, TargetConfig};
 use crate::{ImportError, ImportRequest};
-
-/// The state that all hosts share.
-struct ApacheContext<'a> {
-    ledger: &'a ImportLedger,
-    config: &'a mut TargetConfig,
-    /// The pools of php-fpm, if its configuration was given.
-    fpm: &'a [FpmPool],
-    /// The names of pools, by the FastCGI address or user that they are for.
-    pools: BTreeMap<String, String>,
-    /// The `ServerRoot`, which relative names are resolved against.
-    root: PathBuf,
-    media_type: fn(&[u8]) -> &'static str,
-    /// True if the files contain the `LoadModule` lines.
-    knows_modules: bool,
-    /// True if all hosts with TLS request client certificates of the same authorities.
-    one_client_ca: bool,
-    /// The `MaxConnectionsPerChild` of Apache, for pools that run PHP in Howdah's own processes.
-    max_requests: Option<(u64, SourceLine)>,
-}
-
-impl ApacheContext<'_> {
-    /// Resolves a path of the configuration.
-    fn path(&self, text: &str) -> String {
-        join_path(&self.root, text)
-    }
-}
 
 /// The parsed files.
 #[derive(Debug)]
@@ -177,57 +168,40 @@ pub fn translate(
     config: &mut TargetConfig,
 ) {
     let tree = &read.tree;
-    let (hosts, mut sites, mut common) = hosts::assign_hosts(tree, ledger);
-    let served = || sites.iter().map(|site| &hosts[site.server]);
-    let mut context = ApacheContext {
+    let (hosts, mut hostings, mut common) = hosts::assign_hosts(tree, ledger);
+    let served = || hostings.iter().map(|site| &hosts[site.server]);
+    let server = ServerContext {
         ledger,
-        config,
         fpm,
-        pools: BTreeMap::new(),
-        root: read.root.clone(),
+        root: &read.root,
         media_type: request.media_type,
         knows_modules: read.knows_modules,
         one_client_ca: tls::have_same_client_ca(served()),
-        max_requests: None,
     };
-    global::write_global_settings(tree, &mut common, &mut sites, &mut context);
-    for answers in &sites {
-        let site = match answers.first_site {
-            Some(number) => answers.copy_of_site(&context.config.sites[number]),
-            None => site::translate_host(&hosts[answers.server], answers, tree, &mut context),
-        };
-        context.config.sites.push(site);
-    }
-    record_remaining_outcomes(tree, ledger);
-    crate::pool::set_pool_of_all_sites(config);
-}
-
-/// Records an outcome for each directive that has none yet: it has no meaning in Howdah, or it is put on the list.
-fn record_remaining_outcomes(tree: &[Directive], ledger: &ImportLedger) {
-    for directive in tree {
-        if !ledger.has_outcome(directive.id) {
-            if let Some((need, protects)) = known::missing_remark(directive)
-                && directive.block.is_some()
-            {
-                hosts::list_section(directive, need, ledger);
-                if protects {
-                    ledger.mark_missing_protection(directive.id, need);
-                }
-            } else if let Some(why) = known::irrelevant_reason(directive) {
-                ledger.mark_irrelevant(directive.id, why);
-            } else if let Some((need, protects)) = known::missing_remark(directive) {
-                match protects {
-                    true => ledger.mark_missing_protection(directive.id, need),
-                    false => ledger.mark_missing(directive.id, need),
-                }
-            } else if known::is_directory_section(directive) {
-                directive.walk(&mut |d| {
-                    if !ledger.has_outcome(d.id) {
-                        ledger.mark_irrelevant(d.id, "no site shows files of this directory");
-                    }
-                });
-            }
+    let mut settings = GlobalSettings {
+        server: &server,
+        config,
+    };
+    global::write_global_settings(tree, &mut common, &mut hostings, &mut settings);
+    let mut sites: Vec<SiteTable> = Vec::new();
+    let mut pools = ServerPools::new(config, global::max_requests(tree, ledger));
+    let (mut needs_empty_root, mut authorities) = (false, Vec::new());
+    for answers in &hostings {
+        if let Some(number) = answers.first_site {
+            sites.push(answers.copy_of_site(&sites[number]));
+            continue;
         }
-        record_remaining_outcomes(directive.inner(), ledger);
+        let host = &hosts[answers.server];
+        let found = site::translate_host(host, answers, tree, &server, &mut pools);
+        needs_empty_root |= found.needs_empty_root;
+        authorities.extend(found.client_authority);
+        sites.push(found.site);
     }
+    config.sites = sites;
+    config.needs_empty_root |= needs_empty_root;
+    for authority in authorities {
+        authority.write(config.section("tls"));
+    }
+    outcomes::record_remaining_outcomes(tree, ledger);
+    crate::pool::set_pool_of_all_sites(config);
 }

@@ -1,11 +1,14 @@
 //! Translates `ProxyPass` and similar directives into `proxy` of rules. Where rules cannot express it, the response is
 //! 502, and not the output of PHP.
 
+use super::handlers::fastcgi_address;
+use super::host_context::HostContext;
+use super::known::restricts_access;
 use super::region;
-use super::site::HostTranslation;
 use crate::directive::Directive;
+use crate::ledger::ImportLedger;
 use crate::rule_condition::{PathMatch, RuleCondition};
-use crate::stages::RuleStage;
+use crate::stages::{RuleStage, StagedRules};
 use crate::target::{TomlTable, TomlValue, UPSTREAM_CERTIFICATE_REMARK};
 
 /// The upstream servers, and the path that replaces the request's.
@@ -14,15 +17,20 @@ struct ProxyPassTarget {
     path: String,
 }
 
-/// Translates the lines of all sections: those of the server in order, then those of `<Location>`.
-pub fn write_proxy_rules(work: &mut HostTranslation<'_, '_>) {
+/// Translates the lines of all sections: those of the server in order, then those of `<Location>`. `rewrites` are the
+/// rules of rewrites with `[P]`.
+pub fn write_proxy_rules(
+    context: &HostContext<'_, '_>,
+    rewrites: Vec<TomlTable>,
+    stages: &mut StagedRules,
+) {
     // mod_rewrite precedes mod_proxy, and access control precedes both.
-    for rule in std::mem::take(&mut work.proxy_rewrites) {
-        work.stages.push(RuleStage::Responses, rule);
+    for rule in rewrites {
+        stages.push(RuleStage::Responses, rule);
     }
     let mut excepted: Vec<PathMatch> = Vec::new();
-    for number in 0..work.layers.len() {
-        let layer = work.layers[number].clone();
+    for number in 0..context.layers.len() {
+        let layer = &context.layers[number];
         for line in layer.directives {
             let is_match = match line.name.as_str() {
                 "proxypass" => false,
@@ -47,25 +55,26 @@ pub fn write_proxy_rules(work: &mut HostTranslation<'_, '_>) {
                 ),
             };
             let target = words.first().map_or("", String::as_str);
-            if super::handlers::fastcgi_address(target).is_some() {
+            if fastcgi_address(target).is_some() {
                 continue;
             }
             match paths {
                 Ok(paths) if target == "!" => {
                     excepted.push(paths);
-                    work.ledger.mark_carried(line.id);
+                    context.ledger.mark_carried(line.id);
                 }
-                Ok(paths) => translate_proxy_pass(work, line, &paths, words, &excepted),
-                Err(need) => work.ledger.mark_missing_protection(line.id, need),
+                Ok(paths) => translate_proxy_pass(context, stages, line, &paths, words, &excepted),
+                Err(need) => context.ledger.mark_missing_protection(line.id, need),
             }
         }
     }
-    record_other_directives(work);
+    record_other_directives(context);
 }
 
 /// Translates one `ProxyPass` line into a rule.
 fn translate_proxy_pass(
-    work: &mut HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
+    stages: &mut StagedRules,
     line: &Directive,
     paths: &PathMatch,
     words: &[String],
@@ -79,7 +88,7 @@ fn translate_proxy_pass(
             .cloned()
             .collect(),
     );
-    let found = parse_target(work, words.first().map_or("", String::as_str)).and_then(|target| {
+    let found = parse_target(context, words.first().map_or("", String::as_str)).and_then(|target| {
         match keeps_the_path(line, paths, &target.path) {
             true => Ok(target.servers),
             false => Err(format!("the server is asked for {} in place of the path; a rule passes on the one it matched", target.path)),
@@ -89,18 +98,20 @@ fn translate_proxy_pass(
         Err(need) => {
             let mut rule = when.rule("return", 502, &line.place);
             rule.set("body", "This part has not been carried over.\n", None);
-            work.stages.push(RuleStage::Responses, rule);
-            work.ledger
+            stages.push(RuleStage::Responses, rule);
+            context
+                .ledger
                 .mark_missing(line.id, format!("{need}; 502 here"));
         }
         Ok(servers) => {
             if servers.iter().any(|server| server.starts_with("https:")) {
-                work.ledger
+                context
+                    .ledger
                     .mark_different(line.id, UPSTREAM_CERTIFICATE_REMARK);
             }
             let mut rule = when.rule("proxy", TomlValue::Texts(servers), &line.place);
             let own = words.iter().find_map(|word| word.strip_prefix("timeout="));
-            let timeout = work.line_for("/", "proxytimeout");
+            let timeout = context.layers.line_for("/", "proxytimeout");
             if let Some(seconds) = own
                 .or(timeout.map(|line| line.arg(0)))
                 .and_then(|text| text.parse::<u32>().ok())
@@ -111,16 +122,17 @@ fn translate_proxy_pass(
                     None,
                 );
                 if let Some(line) = timeout {
-                    work.ledger.mark_carried(line.id);
+                    context.ledger.mark_carried(line.id);
                 }
             }
-            work.stages.push(RuleStage::Responses, rule);
-            let keeps_host = work
+            stages.push(RuleStage::Responses, rule);
+            let keeps_host = context
+                .layers
                 .line_for("/", "proxypreservehost")
                 .is_some_and(|line| line.arg(0).eq_ignore_ascii_case("on"));
             match keeps_host {
-                true => work.ledger.mark_carried(line.id),
-                false => work
+                true => context.ledger.mark_carried(line.id),
+                false => context
                     .ledger
                     .mark_different(line.id, "the server gets the client's Host"),
             }
@@ -148,7 +160,7 @@ fn keeps_the_path(line: &Directive, paths: &PathMatch, target: &str) -> bool {
 }
 
 /// Parses `http://127.0.0.1:3000/path`, `unix:/run/x|http://h/path` or `balancer://name/path`.
-fn parse_target(work: &mut HostTranslation<'_, '_>, text: &str) -> Result<ProxyPassTarget, String> {
+fn parse_target(context: &HostContext<'_, '_>, text: &str) -> Result<ProxyPassTarget, String> {
     if let Some((socket, url)) = text.split_once('|') {
         let socket = socket
             .strip_prefix("unix:")
@@ -167,7 +179,7 @@ fn parse_target(work: &mut HostTranslation<'_, '_>, text: &str) -> Result<ProxyP
     let servers = match scheme.to_ascii_lowercase().as_str() {
         "http" | "ws" => vec![format!("http://{}", with_port(server, 80)?)],
         "h2c" => vec![format!("h2c://{}", with_port(server, 80)?)],
-        "balancer" => balancer_members(work, server)?,
+        "balancer" => balancer_members(context, server)?,
         "https" | "wss" => vec![format!("https://{}", with_port(server, 443)?)],
         "h2" => {
             return Err("HTTP/2 over TLS is not spoken to servers: https in its place".to_owned());
@@ -193,9 +205,9 @@ fn with_port(server: &str, usual: u16) -> Result<String, String> {
 }
 
 /// Returns the members of `<Proxy balancer://NAME>`.
-fn balancer_members(work: &mut HostTranslation<'_, '_>, name: &str) -> Result<Vec<String>, String> {
+fn balancer_members(context: &HostContext<'_, '_>, name: &str) -> Result<Vec<String>, String> {
     let wanted = format!("balancer://{name}");
-    let sections = work
+    let sections = context
         .layers
         .iter()
         .filter(|layer| layer.section.is_none())
@@ -205,14 +217,15 @@ fn balancer_members(work: &mut HostTranslation<'_, '_>, name: &str) -> Result<Ve
         .collect();
     let mut servers = Vec::new();
     for section in sections {
-        work.ledger.mark_carried(section.id);
+        context.ledger.mark_carried(section.id);
         for line in section.inner() {
             if line.name != "balancermember" {
-                work.ledger
+                context
+                    .ledger
                     .mark_different(line.id, "the least busy server gets a request");
                 continue;
             }
-            let member = parse_target(work, line.arg(0))?;
+            let member = parse_target(context, line.arg(0))?;
             let Some(mut server) = member
                 .servers
                 .into_iter()
@@ -234,8 +247,8 @@ fn balancer_members(work: &mut HostTranslation<'_, '_>, name: &str) -> Result<Ve
                 }
             }
             match others.is_empty() {
-                true => work.ledger.mark_carried(line.id),
-                false => work.ledger.mark_different(
+                true => context.ledger.mark_carried(line.id),
+                false => context.ledger.mark_different(
                     line.id,
                     format!(
                         "without {}: the least busy server gets a request, one that is down none",
@@ -254,12 +267,12 @@ fn balancer_members(work: &mut HostTranslation<'_, '_>, name: &str) -> Result<Ve
 
 /// Translates `RewriteRule … [P]`.
 pub fn translate_proxy_rewrite(
-    work: &mut HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
     line: &Directive,
     when: &RuleCondition,
     everything: bool,
 ) -> Result<TomlTable, String> {
-    let found = parse_target(work, line.arg(1))?;
+    let found = parse_target(context, line.arg(1))?;
     let same = match (&when.paths, found.path.as_str()) {
         (PathMatch::All, "%{REQUEST_URI}" | "" | "/") => true,
         (_, "$1" | "/$1") if everything => true,
@@ -283,9 +296,9 @@ pub fn translate_proxy_rewrite(
 }
 
 /// Records the outcomes of directives that accompany `ProxyPass`.
-fn record_other_directives(work: &mut HostTranslation<'_, '_>) {
-    let ledger = work.ledger;
-    for layer in &work.layers {
+fn record_other_directives(context: &HostContext<'_, '_>) {
+    let ledger = context.ledger;
+    for layer in context.layers.iter() {
         for line in layer.directives {
             match line.name.as_str() {
                 "proxypassreverse" => ledger.mark_irrelevant(
@@ -307,7 +320,7 @@ fn record_other_directives(work: &mut HostTranslation<'_, '_>) {
                     false => ledger.mark_missing(line.id, "Howdah has no forward proxy"),
                 },
                 "proxy" | "proxymatch" if !ledger.has_outcome(line.id) => {
-                    record_proxy_section(work, line)
+                    record_proxy_section(ledger, line)
                 }
                 _ => {}
             }
@@ -316,24 +329,20 @@ fn record_other_directives(work: &mut HostTranslation<'_, '_>) {
 }
 
 /// Records the outcome of a `<Proxy>` section: its access restrictions have to be rules for paths in Howdah.
-fn record_proxy_section(work: &HostTranslation<'_, '_>, section: &Directive) {
+fn record_proxy_section(ledger: &ImportLedger, section: &Directive) {
     let mut closes = false;
     section.walk(&mut |d| {
         let grants = matches!(
             d.args.join(" ").to_ascii_lowercase().as_str(),
             "all granted" | "from all" | "deny,allow" | "allow,deny"
         ) && d.name != "deny";
-        closes |= super::access::restricts_access(d) && !grants;
+        closes |= restricts_access(d) && !grants;
     });
-    section.walk(
-        &mut |d| match closes && super::access::restricts_access(d) {
-            true => work.ledger.mark_missing_protection(
-                d.id,
-                "rules for the paths that lead to this server: deny, from",
-            ),
-            false => work
-                .ledger
-                .mark_irrelevant(d.id, "proxy rules say all that is needed of a server"),
-        },
-    );
+    section.walk(&mut |d| match closes && restricts_access(d) {
+        true => ledger.mark_missing_protection(
+            d.id,
+            "rules for the paths that lead to this server: deny, from",
+        ),
+        false => ledger.mark_irrelevant(d.id, "proxy rules say all that is needed of a server"),
+    });
 }

@@ -5,16 +5,17 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use howdah_htaccess::lines::{Line, argument, lines, words};
+use howdah_os::file_patterns::{glob_files, is_pattern};
 
 use super::macros::Macro;
 use super::modules::LoadedModules;
 use crate::ImportError;
 use crate::directive::{Directive, SourceLine, display_text};
 use crate::ledger::ImportLedger;
-use crate::source::{IncludeChain, SourceReader, SourceText, glob_files, is_pattern};
+use crate::source::{IncludeChain, SourceReader, SourceText};
 
 /// The maximum nesting depth of sections, included files and macros.
-pub const MAX_NESTING_DEPTH: usize = 64;
+const MAX_NESTING_DEPTH: usize = 64;
 /// The maximum number of directives; each inclusion of a file and each use of a macro counts.
 const MAX_DIRECTIVES: usize = 500_000;
 const CONDITION_IS_FALSE: &str = "its condition does not hold: Apache does not read it";
@@ -23,23 +24,23 @@ const CONDITION_IS_FALSE: &str = "its condition does not hold: Apache does not r
 #[derive(Debug)]
 pub struct ApacheReader<'a> {
     files: SourceReader,
-    pub(super) ledger: &'a ImportLedger,
+    ledger: &'a ImportLedger,
     /// The `ServerRoot`, which relative names are resolved against.
     pub root: PathBuf,
     /// The loaded modules and defined variables.
     pub modules: LoadedModules,
-    pub(super) macros: HashMap<String, Macro>,
+    macros: HashMap<String, Macro>,
     directives: usize,
 }
 
 /// The origin of lines.
 #[derive(Clone)]
-pub(super) struct ConfigLineOrigin<'o> {
-    pub file: std::sync::Arc<str>,
-    pub chain: &'o IncludeChain,
-    pub depth: usize,
+struct ConfigLineOrigin<'o> {
+    file: std::sync::Arc<str>,
+    chain: &'o IncludeChain,
+    depth: usize,
     /// True if the lines are in a section whose condition does not hold.
-    pub skipped: bool,
+    skipped: bool,
 }
 
 impl ConfigLineOrigin<'_> {
@@ -99,7 +100,7 @@ impl<'a> ApacheReader<'a> {
     }
 
     /// Reads all lines of a file or a macro.
-    pub(super) fn read_lines(
+    fn read_lines(
         &mut self,
         lines: &[Line<'_>],
         origin: &ConfigLineOrigin<'_>,
@@ -227,7 +228,10 @@ impl<'a> ApacheReader<'a> {
         let (args, unknown) = self.rewrite_arguments(name, text, place, origin)?;
         let mut section = self.new_directive(name, args, place, true)?;
         if section.name == "macro" && !origin.skipped {
-            return self.define_macro(&section, lines, origin);
+            let body = Macro::read(&section, lines, origin.file.clone())?;
+            self.macros.insert(body.name.clone(), body);
+            self.ledger.mark_carried(section.id);
+            return Ok(());
         }
         let condition = self.modules.condition(&section.name, &section.args);
         let within = ConfigLineOrigin {
@@ -321,6 +325,32 @@ impl<'a> ApacheReader<'a> {
         }
         self.ledger.mark_carried(directive.id);
         Ok(())
+    }
+
+    /// Expands `Use NAME ARGUMENTS…` into the macro's lines, with the parameters replaced by the arguments.
+    fn expand_macro(
+        &mut self,
+        line: &Directive,
+        origin: &ConfigLineOrigin<'_>,
+    ) -> Result<Vec<Directive>, ImportError> {
+        let Some(body) = self.macros.get(&line.arg(0).to_ascii_lowercase()) else {
+            let why = format!("there is no macro `{}`", line.arg(0).escape_debug());
+            return Err(ImportError::at(&line.place, why));
+        };
+        let pairs = body.bind(line)?;
+        if origin.depth >= MAX_NESTING_DEPTH {
+            return Err(ImportError::at(
+                &line.place,
+                "MacroLoop: macros use each other",
+            ));
+        }
+        let lines = body.expand(&pairs, line)?;
+        let origin = ConfigLineOrigin {
+            file: body.file.clone(),
+            depth: origin.depth + 1,
+            ..origin.clone()
+        };
+        self.read_lines(&lines, &origin)
     }
 
     /// Returns the files that a line includes: a file, all files of a directory, or those that match a pattern.

@@ -1,65 +1,69 @@
 //! Translates the redirects of mod_alias: `Redirect`, `RedirectMatch` and similar directives.
 
-use super::access::names_dotfiles;
-use super::region::{location_match_paths, split_acme_exception};
+use super::host_context::HostContext;
+use super::region::{location_match_paths, names_dotfiles, split_acme_exception};
 use super::requirement::intersection;
-use super::site::HostTranslation;
 use crate::directive::Directive;
 use crate::expression::{CLIENT_CHOOSES_HOST_REMARK, check_groups, client_may_choose_host};
 use crate::rule_condition::{PathMatch, RuleCondition};
-use crate::stages::RuleStage;
+use crate::stages::{RuleStage, StagedRules};
 use crate::target::TomlTable;
 
 /// Translates the lines of all sections.
-pub fn write_redirects(work: &mut HostTranslation<'_, '_>) {
-    for number in 0..work.layers.len() {
-        let layer = work.layers[number].clone();
-        if layer.is_main && !work.is_main && layer.section.is_none() {
+pub fn write_redirects(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
+    for number in 0..context.layers.len() {
+        let layer = &context.layers[number];
+        if layer.is_main && !context.host.is_main() && layer.section.is_none() {
             // Redirects of the main server apply to hosts as well, after the hosts' own.
             continue;
         }
-        translate_lines(work, layer.directives, &layer.paths);
+        translate_lines(context, stages, layer.directives, &layer.paths);
     }
-    if !work.is_main
-        && let Some(main) = work
+    if !context.host.is_main()
+        && let Some(main) = context
             .layers
             .iter()
             .find(|layer| layer.is_main && layer.section.is_none())
     {
         let main = main.directives;
-        translate_lines(work, main, &PathMatch::All);
+        translate_lines(context, stages, main, &PathMatch::All);
     }
 }
 
-fn translate_lines(work: &mut HostTranslation<'_, '_>, lines: &[Directive], around: &PathMatch) {
+fn translate_lines(
+    context: &HostContext<'_, '_>,
+    stages: &mut StagedRules,
+    lines: &[Directive],
+    around: &PathMatch,
+) {
     for line in lines {
         let default = match line.name.as_str() {
             "redirect" | "redirectmatch" | "redirecttemp" => 302,
             "redirectpermanent" => 301,
             _ => continue,
         };
-        if work
+        if context
             .host
             .https_redirect
             .is_some_and(|redirect| redirect.id == line.id)
         {
             continue;
         }
-        match translate_redirect(work, line, default, around) {
+        match translate_redirect(context, line, default, around) {
             Ok(Some(rule)) => {
-                work.stages.push(RuleStage::Rewrites, rule);
-                if !work.ledger.has_outcome(line.id) {
-                    work.ledger.mark_carried(line.id);
+                stages.push(RuleStage::Rewrites, rule);
+                if !context.ledger.has_outcome(line.id) {
+                    context.ledger.mark_carried(line.id);
                 }
             }
             Ok(None) => {}
-            Err(need) => work.ledger.mark_missing(line.id, need),
+            Err(need) => context.ledger.mark_missing(line.id, need),
         }
     }
 }
 
 fn translate_redirect(
-    work: &HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
     line: &Directive,
     default: u64,
     around: &PathMatch,
@@ -109,7 +113,7 @@ fn translate_redirect(
     }
     if ends {
         if names_dotfiles(&when.paths) {
-            work.ledger.mark_irrelevant(
+            context.ledger.mark_irrelevant(
                 line.id,
                 "names that begin with a dot are never sent, `/.well-known/` aside",
             );
@@ -121,7 +125,8 @@ fn translate_redirect(
         check_groups(&target, &when.paths)?;
     }
     if client_may_choose_host(&target, &when.paths) {
-        work.ledger
+        context
+            .ledger
             .mark_missing_protection(line.id, CLIENT_CHOOSES_HOST_REMARK);
         return Ok(Some(when.rule("deny", 404, &line.place)));
     }

@@ -275,6 +275,11 @@ pub fn contains_path(paths: &PathMatch, path: &str) -> bool {
     }
 }
 
+/// Returns whether all of these paths have a name that begins with a dot.
+pub fn names_dotfiles(paths: &PathMatch) -> bool {
+    matches!(paths, PathMatch::Regex(expression) if expression.starts_with(r"/\."))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

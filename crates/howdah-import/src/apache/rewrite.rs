@@ -1,17 +1,21 @@
 //! Translates mod_rewrite in servers and sections: redirects, denials, front controllers, and rewrites to other paths.
 
+use super::front_controller::set_front_controller;
+use super::host_context::HostContext;
+use super::https_redirect::is_without_tls;
+use super::proxy::translate_proxy_rewrite;
+use super::redirect::status_rule;
 use super::region::split_acme_exception;
 use super::requirement::intersection;
 use super::rewrite_conditions::{file_test, requests_meeting};
 use super::rewrite_rule_syntax::{RewriteFlags, rewrite_target};
-use super::site::HostTranslation;
 use crate::directive::Directive;
 use crate::expression::{
     CLIENT_CHOOSES_HOST_REMARK, alternatives, check_groups, client_may_choose_host, compile_path,
 };
 use crate::rule_condition::{PathMatch, RuleCondition};
-use crate::stages::RuleStage;
-use crate::target::{TomlTable, TomlValue};
+use crate::stages::{RuleStage, StagedRules};
+use crate::target::{SiteTable, TomlTable, TomlValue};
 
 /// The alternative for lines that are not carried over.
 const USE_HTACCESS_REMARK: &str = "or move the lines into an .htaccess file of that directory: htaccess = \"on\" runs them as Apache does";
@@ -25,10 +29,39 @@ struct RewriteContext<'p> {
     stage: RuleStage,
 }
 
-/// Translates all lines of a site: first those of the server, then those of its directories.
-pub fn write_rewrites(work: &mut HostTranslation<'_, '_>) {
-    for number in 0..work.layers.len() {
-        let layer = work.layers[number].clone();
+/// What rewrites add to a site.
+struct RewriteOutput<'r> {
+    site: &'r mut SiteTable,
+    stages: &'r mut StagedRules,
+    /// Rules of rewrites with `[P]`, which are added after the access rules.
+    proxied: Vec<TomlTable>,
+}
+
+impl RewriteOutput<'_> {
+    fn push(&mut self, stage: RuleStage, rules: Vec<TomlTable>) {
+        for rule in rules {
+            match rule.get("proxy") {
+                Some(_) => self.proxied.push(rule),
+                None => self.stages.push(stage, rule),
+            }
+        }
+    }
+}
+
+/// Translates all lines of a site: first those of the server, then those of its directories. Returns the rules of
+/// rewrites with `[P]`, which belong after the access rules.
+pub fn write_rewrites(
+    context: &HostContext<'_, '_>,
+    site: &mut SiteTable,
+    stages: &mut StagedRules,
+) -> Vec<TomlTable> {
+    let mut output = RewriteOutput {
+        site,
+        stages,
+        proxied: Vec::new(),
+    };
+    for number in 0..context.layers.len() {
+        let layer = &context.layers[number];
         let has = |name: &str| layer.directives.iter().any(|d| d.name == name);
         if !has("rewriterule") && !has("rewriteengine") {
             continue;
@@ -44,21 +77,21 @@ pub fn write_rewrites(work: &mut HostTranslation<'_, '_>) {
             .iter()
             .filter(|d| d.name == "rewriteengine")
         {
-            work.ledger.mark_carried(line.id);
+            context.ledger.mark_carried(line.id);
         }
         let lines: Vec<&Directive> = layer
             .directives
             .iter()
             .filter(|d| matches!(d.name.as_str(), "rewriterule" | "rewritecond"))
             .collect();
-        if !is_on || layer.is_main && !work.is_main {
+        if !is_on || layer.is_main && !context.host.is_main() {
             let why = match is_on {
                 true => "a VirtualHost does not inherit the main server's rewrites",
                 false => "RewriteEngine is off here",
             };
             lines
                 .iter()
-                .for_each(|line| work.ledger.mark_irrelevant(line.id, why));
+                .for_each(|line| context.ledger.mark_irrelevant(line.id, why));
             continue;
         }
         let base = layer
@@ -67,7 +100,7 @@ pub fn write_rewrites(work: &mut HostTranslation<'_, '_>) {
             .rev()
             .find(|d| d.name == "rewritebase");
         if let Some(base) = base {
-            work.ledger.mark_carried(base.id);
+            context.ledger.mark_carried(base.id);
         }
         let base = base.map(|line| line.arg(0).trim_end_matches('/').to_owned());
         let directory = match (&layer.section, &layer.paths) {
@@ -79,7 +112,7 @@ pub fn write_rewrites(work: &mut HostTranslation<'_, '_>) {
             _ => {
                 lines
                     .iter()
-                    .for_each(|line| work.ledger.mark_missing(line.id, USE_HTACCESS_REMARK));
+                    .for_each(|line| context.ledger.mark_missing(line.id, USE_HTACCESS_REMARK));
                 continue;
             }
         };
@@ -93,20 +126,20 @@ pub fn write_rewrites(work: &mut HostTranslation<'_, '_>) {
             base,
             stage,
         };
-        translate_lines(work, &lines, &place);
+        translate_lines(context, &mut output, &lines, &place);
     }
+    output.proxied
 }
 
 /// Translates the lines of one context, in order.
 fn translate_lines(
-    work: &mut HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
+    output: &mut RewriteOutput<'_>,
     lines: &[&Directive],
     place: &RewriteContext<'_>,
 ) {
     let mut conditions: Vec<&Directive> = Vec::new();
-    // The requests that an earlier `-` with `[L]` excludes from all later lines.
-    let mut passed: Vec<RuleCondition> = Vec::new();
-    let mut files_pass = false;
+    let mut passed = PassedRequests::default();
     let mut skipped = 0usize;
     let mut chained = false;
     for line in lines {
@@ -124,28 +157,28 @@ fn translate_lines(
             skipped -= 1;
         } else if !chained && !was_chained && !flags.has("n") {
             match translate_rewrite_rule(
-                work,
+                context,
+                output.site,
                 &conditions,
                 line,
                 &flags,
                 place,
                 &passed,
-                files_pass,
             ) {
-                Ok(RuleTranslation::Rules) => {}
-                Ok(RuleTranslation::Passes(whens)) => passed.extend(whens),
-                Ok(RuleTranslation::FilesPass) => files_pass = true,
+                Ok(RuleTranslation::Rules(rules)) => output.push(place.stage, rules),
+                Ok(RuleTranslation::Passes(whens)) => passed.requests.extend(whens),
+                Ok(RuleTranslation::FilesPass) => passed.files = true,
                 Err(need) => {
                     let closes = flags.has("f")
                         || flags.has("g")
                         || flags.get("r").is_some_and(|r| r.starts_with('4'));
                     for line in own {
                         match closes {
-                            true => work.ledger.mark_missing_protection(
+                            true => context.ledger.mark_missing_protection(
                                 line.id,
                                 format!("{need}; {USE_HTACCESS_REMARK}"),
                             ),
-                            false => work
+                            false => context
                                 .ledger
                                 .mark_missing(line.id, format!("{need}; {USE_HTACCESS_REMARK}")),
                         }
@@ -154,38 +187,57 @@ fn translate_lines(
                 }
             }
             own.iter()
-                .for_each(|line| work.ledger.mark_carried(line.id));
+                .for_each(|line| context.ledger.mark_carried(line.id));
             continue;
         }
         let need = format!("rules have no jumps; {USE_HTACCESS_REMARK}");
         own.iter()
-            .for_each(|line| work.ledger.mark_missing(line.id, need.as_str()));
+            .for_each(|line| context.ledger.mark_missing(line.id, need.as_str()));
     }
     for line in conditions {
-        work.ledger
+        context
+            .ledger
             .mark_irrelevant(line.id, "no RewriteRule follows it");
     }
 }
 
 /// The result of translating a line.
 enum RuleTranslation {
-    /// The line was translated into rules, or has no effect.
-    Rules,
+    /// The line was translated into these rules; none if it has no effect, or that of an option of the site.
+    Rules(Vec<TomlTable>),
     /// Later lines do not apply to these requests.
     Passes(Vec<RuleCondition>),
     /// Later lines do not apply to paths that name a file.
     FilesPass,
 }
 
-/// Translates a `RewriteRule` with its conditions.
+/// The requests that earlier lines exclude from all later ones.
+#[derive(Default)]
+struct PassedRequests {
+    /// The requests of an earlier `-` with `[L]`.
+    requests: Vec<RuleCondition>,
+    /// True if an earlier line excludes paths that name a file.
+    files: bool,
+}
+
+/// Requests that a `RewriteRule` with its conditions matches.
+struct MatchedRequests {
+    when: RuleCondition,
+    /// The values of `%0`, `%1` and so on.
+    groups: Vec<String>,
+    /// True if the pattern matches every path.
+    is_every_path: bool,
+}
+
+/// Translates a `RewriteRule` with its conditions. Options with the effect of a rule are set in `site`.
 fn translate_rewrite_rule(
-    work: &mut HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
+    site: &mut SiteTable,
     conditions: &[&Directive],
     line: &Directive,
     flags: &RewriteFlags,
     place: &RewriteContext<'_>,
-    passed: &[RuleCondition],
-    files_pass: bool,
+    passed: &PassedRequests,
 ) -> Result<RuleTranslation, String> {
     let (pattern, target) = (line.arg(0), line.arg(1));
     let only_sets = target == "-"
@@ -198,9 +250,10 @@ fn translate_rewrite_rule(
             set.starts_with("HTTP_AUTHORIZATION:") || set.starts_with("REMOTE_USER:")
         })
     {
-        work.ledger
+        context
+            .ledger
             .mark_irrelevant(line.id, "PHP gets the Authorization field by itself");
-        return Ok(RuleTranslation::Rules);
+        return Ok(RuleTranslation::Rules(Vec::new()));
     }
     for name in ["co", "e", "h", "t", "dpi"] {
         if flags.has(name) {
@@ -213,7 +266,7 @@ fn translate_rewrite_rule(
         None => (pattern, None),
     };
     let (paths, negated, everything) = pattern_paths(pattern, flags.has("nc"), place)?;
-    let mut requests = requests_meeting(conditions, &work.host.names)?;
+    let mut requests = requests_meeting(conditions, &context.host.names)?;
     for (request, _) in &mut requests {
         let narrowed = match negated {
             true => Some(request.clone().but(RuleCondition::paths(paths.clone()))),
@@ -235,7 +288,7 @@ fn translate_rewrite_rule(
         let whens: Vec<RuleCondition> = requests.into_iter().map(|(when, _)| when).collect();
         let asks_for_files = conditions.iter().any(|c| file_test(c) == Some(true));
         return match (asks_for_files, flags.has("l") || flags.has("pt")) {
-            (_, false) => Ok(RuleTranslation::Rules),
+            (_, false) => Ok(RuleTranslation::Rules(Vec::new())),
             (true, true) if everything => Ok(RuleTranslation::FilesPass),
             (true, true) => Err("a rule with if_missing".to_owned()),
             (false, true) => match whens
@@ -252,36 +305,38 @@ fn translate_rewrite_rule(
     }
     let mut rules = Vec::new();
     for (mut when, groups) in requests {
-        for pass in passed {
+        for pass in &passed.requests {
             when = when.but(pass.clone());
         }
         if let Some(proofs) = proofs {
             when = when.but(RuleCondition::paths(proofs.clone()));
         }
-        when.if_missing |= files_pass;
-        rules.push(rewrite_action(
-            work, line, flags, place, &when, &groups, everything,
-        )?);
+        when.if_missing |= passed.files;
+        let matched = MatchedRequests {
+            when,
+            groups,
+            is_every_path: everything,
+        };
+        rules.extend(rewrite_action(context, site, line, flags, place, &matched)?);
     }
-    for rule in rules.into_iter().flatten() {
-        match rule.get("proxy") {
-            Some(_) => work.proxy_rewrites.push(rule),
-            None => work.stages.push(place.stage, rule),
-        }
-    }
-    Ok(RuleTranslation::Rules)
+    Ok(RuleTranslation::Rules(rules))
 }
 
 /// Returns the rule for these requests, or `None` if an option of the site has the same effect.
 fn rewrite_action(
-    work: &mut HostTranslation<'_, '_>,
+    context: &HostContext<'_, '_>,
+    site: &mut SiteTable,
     line: &Directive,
     flags: &RewriteFlags,
     place: &RewriteContext<'_>,
-    when: &RuleCondition,
-    groups: &[String],
-    everything: bool,
+    matched: &MatchedRequests,
 ) -> Result<Option<TomlTable>, String> {
+    let MatchedRequests {
+        when,
+        groups,
+        is_every_path,
+    } = matched;
+    let everything = *is_every_path;
     let target = line.arg(1);
     let status = match flags.get("r") {
         None => None,
@@ -297,13 +352,13 @@ fn rewrite_action(
         return Ok(Some(when.rule("deny", 410, &line.place)));
     }
     if let Some(status) = status.filter(|status| !(300..400).contains(status)) {
-        return Ok(Some(super::redirect::status_rule(when, status, line)?));
+        return Ok(Some(status_rule(when, status, line)?));
     }
     if flags.has("p") {
-        return super::proxy::translate_proxy_rewrite(work, line, when, everything).map(Some);
+        return translate_proxy_rewrite(context, line, when, everything).map(Some);
     }
     let mut text = rewrite_target(target, groups)?;
-    if let Some(root) = work.root.as_deref()
+    if let Some(root) = context.root.as_deref()
         && let Some(rest) = text.strip_prefix(root)
         && rest.starts_with('/')
     {
@@ -341,9 +396,8 @@ fn rewrite_action(
             target.as_str(),
             "https://$host$uri" | "https://$host$request_uri" | "https://$host/${1}"
         );
-        if same_by_https && everything && super::https_redirect::is_without_tls(when) {
-            work.site
-                .table
+        if same_by_https && everything && is_without_tls(when) {
+            site.table
                 .set("https_redirect", TomlValue::Bool(true), Some(&line.place));
             return Ok(None);
         }
@@ -351,20 +405,23 @@ fn rewrite_action(
             return Err("a redirect is 301, 302, 303, 307 or 308".to_owned());
         }
         if client_may_choose_host(&target, &when.paths) {
-            work.ledger
+            context
+                .ledger
                 .mark_missing_protection(line.id, CLIENT_CHOOSES_HOST_REMARK);
             return Ok(Some(when.rule("deny", 404, &line.place)));
         }
         let mut rule = when.rule("redirect", target.as_str(), &line.place);
         rule.set("status", status, None);
         if drops && !target.contains('?') {
-            work.ledger
+            context
+                .ledger
                 .mark_different(line.id, "the query of the request is added");
         }
         return Ok(Some(rule));
     }
     if drops {
-        work.ledger
+        context
+            .ledger
             .mark_different(line.id, "the query of the request is added");
     }
     // `RewriteRule ^index\.php$ - [L]` prevents a loop in Apache; Howdah's rules do not loop.
@@ -377,7 +434,7 @@ fn rewrite_action(
         && !target.contains(['$', '?'])
         && target.ends_with(".php")
     {
-        return Ok(work.set_front_controller(&target, line));
+        return Ok(set_front_controller(site, &target, line));
     }
     Ok(Some(when.rule("rewrite", target, &line.place)))
 }

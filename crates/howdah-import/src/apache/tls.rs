@@ -1,20 +1,51 @@
 //! Translates the certificates of a host, and client certificates.
 
-use super::hosts::ApacheHost;
-use super::site::HostTranslation;
-use crate::directive::{Directive, shell_quoted};
+use howdah_os::shell::shell_quoted;
+
+use super::host::ApacheHost;
+use super::server::ServerContext;
+use crate::directive::SourceLine;
 use crate::rule_condition::RuleCondition;
-use crate::stages::RuleStage;
 use crate::target::TomlTable;
 
+/// The certificates of a host.
+#[derive(Debug, Default)]
+pub struct HostCertificates {
+    /// The `[[site.certificate]]` tables.
+    pub certificates: Vec<TomlTable>,
+    /// The authority of client certificates, if Howdah's setting for all sites has the same effect.
+    pub client_authority: Option<ClientAuthority>,
+    /// A rule that closes the site.
+    pub denial: Option<TomlTable>,
+}
+
+/// The authority of client certificates.
+#[derive(Debug)]
+pub struct ClientAuthority {
+    file: (String, SourceLine),
+    verify: (&'static str, SourceLine),
+}
+
+impl ClientAuthority {
+    /// Writes the options of `[tls]`.
+    pub fn write(&self, table: &mut TomlTable) {
+        let (file, place) = &self.file;
+        table.set("client_ca", file.as_str(), Some(place));
+        let (verify, place) = &self.verify;
+        table.set("verify_client", *verify, Some(place));
+    }
+}
+
 /// Translates `SSLCertificateFile` and similar directives.
-pub fn translate_certificates(work: &mut HostTranslation<'_, '_>) {
-    let own: Vec<&Directive> = work.host.lines.iter().collect();
+pub fn translate_certificates(
+    host: &ApacheHost<'_>,
+    server: &ServerContext<'_>,
+) -> HostCertificates {
+    let ledger = server.ledger;
+    let mut found = HostCertificates::default();
     let of = |name: &str| {
-        own.iter()
-            .copied()
-            .filter(|d| d.name == name)
-            .collect::<Vec<_>>()
+        let lines = host.lines.iter().filter(|d| d.name == name);
+        lines.collect::<Vec<_>>()
     };
     let (files, keys, chains) = (
         of("sslcertificatefile"),
@@ -23,44 +54,49 @@ pub fn translate_certificates(work: &mut HostTranslation<'_, '_>) {
     );
     for (number, line) in files.iter().enumerate() {
         let key = keys.get(number).or(keys.last());
-        work.ledger.mark_carried(line.id);
+        ledger.mark_carried(line.id);
         if let Some(key) = key {
-            work.ledger.mark_carried(key.id);
+            ledger.mark_carried(key.id);
         }
-        if !work.host.tls {
+        if !host.tls {
             continue;
         }
         let mut table = TomlTable::default();
-        let file = work.context.path(line.arg(0));
+        let file = server.path(line.arg(0));
         table.set("file", file.as_str(), Some(&line.place));
         // The key may be in the same file.
         match key {
-            Some(key) => table.set("key", work.context.path(key.arg(0)), Some(&key.place)),
+            Some(key) => table.set("key", server.path(key.arg(0)), Some(&key.place)),
             None => table.set("key", file.as_str(), Some(&line.place)),
         }
-        work.site.certificates.push(table);
+        found.certificates.push(table);
         // Apache sends the intermediate certificates from a separate file.
         if let Some(chain) = chains.last() {
-            let above = work.context.path(chain.arg(0));
+            let above = server.path(chain.arg(0));
             let need = format!(
                 "one file for both: cat {} {} > fullchain.pem, and name it as `file`",
                 shell_quoted(&file),
                 shell_quoted(&above)
             );
-            work.ledger.mark_missing(chain.id, need);
+            ledger.mark_missing(chain.id, need);
         }
     }
-    translate_client_certificates(work);
+    translate_client_certificates(host, server, &mut found);
+    found
 }
 
 /// Howdah's setting for client certificates applies to all sites. If the hosts differ, a host that required
 /// certificates stays closed until it is set.
-fn translate_client_certificates(work: &mut HostTranslation<'_, '_>) {
-    let of = |name: &str| work.host.lines.iter().rev().find(|d| d.name == name);
+fn translate_client_certificates(
+    host: &ApacheHost<'_>,
+    server: &ServerContext<'_>,
+    found: &mut HostCertificates,
+) {
+    let of = |name: &str| host.lines.iter().rev().find(|d| d.name == name);
     let Some(verify) = of("sslverifyclient") else {
         return;
     };
-    let ledger = work.ledger;
+    let ledger = server.ledger;
     let word = verify.arg(0).to_ascii_lowercase();
     if word == "none" {
         return ledger.mark_carried(verify.id);
@@ -68,24 +104,18 @@ fn translate_client_certificates(work: &mut HostTranslation<'_, '_>) {
     let authorities = of("sslcacertificatefile");
     if let (Some(file), true) = (
         authorities,
-        work.context.one_client_ca && matches!(word.as_str(), "require" | "optional"),
+        server.one_client_ca && matches!(word.as_str(), "require" | "optional"),
     ) {
-        let path = work.context.path(file.arg(0));
-        let table = work.context.config.section("tls");
-        table.set("client_ca", path, Some(&file.place));
-        table.set(
-            "verify_client",
-            if word == "require" { "on" } else { "optional" },
-            Some(&verify.place),
-        );
+        let on = if word == "require" { "on" } else { "optional" };
+        found.client_authority = Some(ClientAuthority {
+            file: (server.path(file.arg(0)), file.place.clone()),
+            verify: (on, verify.place.clone()),
+        });
         ledger.mark_carried(verify.id);
         return ledger.mark_carried(file.id);
     }
     if word == "require" {
-        work.stages.push(
-            RuleStage::InternalPaths,
-            RuleCondition::default().rule("deny", 403, &verify.place),
-        );
+        found.denial = Some(RuleCondition::default().rule("deny", 403, &verify.place));
     }
     let need = "[tls] client_ca and verify_client hold for all sites; until they are set, this site is closed";
     ledger.mark_missing_protection(verify.id, need);

@@ -1,11 +1,14 @@
 //! Translates variables: `SetEnv` into the site's environment, `SetEnvIf` and `BrowserMatch` into conditions.
 
 use super::condition::{TranslatedCondition, VariableTest, header_condition, translate_test};
+use super::host_context::HostContext;
 use super::layers::Layer;
-use super::site::HostTranslation;
+use super::requirement::AccessFormula;
 use crate::directive::Directive;
 use crate::expression::compile;
+use crate::ledger::ImportLedger;
 use crate::rule_condition::{PathMatch, RuleCondition};
+use crate::target::SiteTable;
 
 /// Variables that Apache's own modules read.
 const APACHE_VARIABLES: &[&str] = &[
@@ -81,8 +84,53 @@ pub fn condition_for_variable(
     }
 }
 
-pub fn translate_variable(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>, line: &Directive) {
-    let ledger = work.ledger;
+/// Returns the requests for which a variable is set.
+///
+/// # Errors
+/// Returns a sentence if rules cannot express it.
+pub fn requests_with_variable(
+    context: &HostContext<'_, '_>,
+    name: &str,
+) -> Result<Vec<RuleCondition>, String> {
+    let mut found = Vec::new();
+    for layer in context
+        .layers
+        .iter()
+        .filter(|layer| layer.paths == PathMatch::All)
+    {
+        for line in layer.directives {
+            if let Some(when) = condition_for_variable(line, name)? {
+                context.ledger.mark_carried(line.id);
+                found.push(when);
+            }
+        }
+    }
+    match found.is_empty() {
+        true => Err(format!("a condition in place of the variable {name}")),
+        false => Ok(found),
+    }
+}
+
+/// Returns the requests for which one of these variables is set.
+pub fn any_variable_set(
+    context: &HostContext<'_, '_>,
+    names: &[String],
+) -> Result<AccessFormula, String> {
+    let mut any = Vec::new();
+    for name in names {
+        let found = requests_with_variable(context, name)?;
+        any.extend(found.into_iter().map(AccessFormula::Condition));
+    }
+    Ok(AccessFormula::Any(any))
+}
+
+/// Translates `SetEnv` and similar directives into variables of the site, or records their outcome.
+pub fn translate_variable(
+    ledger: &ImportLedger,
+    layer: &Layer<'_>,
+    line: &Directive,
+    site: &mut SiteTable,
+) {
     let is_of_apache = |word: &String| {
         APACHE_VARIABLES.contains(
             &word
@@ -108,13 +156,11 @@ pub fn translate_variable(work: &mut HostTranslation<'_, '_>, layer: &Layer<'_>,
     }
     match line.name.as_str() {
         "setenv" if layer.paths == PathMatch::All || covers_whole_site(layer) => {
-            work.site
-                .pairs
+            site.pairs
                 .entry("env")
                 .or_default()
                 .retain(|(name, _)| name != line.arg(0));
-            work.site
-                .set_pair_if_absent("env", line.arg(0), line.arg(1));
+            site.set_pair_if_absent("env", line.arg(0), line.arg(1));
             ledger.mark_different(line.id, "in getenv() as well");
         }
         "setenv" => ledger.mark_missing(line.id, "env holds for a whole site"),

@@ -1,10 +1,11 @@
 //! Translates `error_page` into `error_pages`.
 
+use howdah_os::shell::shell_quoted;
+
 use super::location::Location;
 use super::rules::{LocationContent, content_of};
 use super::server::ServerTranslation;
 use super::variables::has_variables;
-use crate::directive::shell_quoted;
 
 /// Translates the error pages of the server; those of locations are put on the list.
 pub fn translate_error_pages(work: &mut ServerTranslation<'_, '_>) {

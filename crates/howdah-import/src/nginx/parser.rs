@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use howdah_os::file_patterns::{glob_files, is_pattern};
+
 use super::lexer::{Lexer, LexerError, NginxToken};
 use crate::ImportError;
 use crate::directive::{Directive, SourceLine, display_text};
 use crate::ledger::ImportLedger;
 use crate::reasons::INCLUDED;
-use crate::source::{IncludeChain, SourceReader, SourceText, glob_files, is_pattern};
+use crate::source::{IncludeChain, SourceReader, SourceText};
 
 /// The maximum nesting depth of blocks.
 const MAX_BLOCK_DEPTH: usize = 64;

@@ -1,7 +1,7 @@
-/* Compiles scripts in advance: lists the scripts in a pool's opcode cache, which the pool that replaces it compiles
- * before its first request. Listing and compiling each run in a process of their own, which exits afterwards. Both call
- * opcache's own functions, so its restrictions apply (opcache.restrict_api, open_basedir). */
-#include "howdah.h"
+/* Compiling scripts in advance: the scripts in a pool's opcode cache are listed, and the pool that replaces it compiles
+ * them before its first request. Each is done in a process of its own, which exits afterwards, and by opcache's own
+ * functions within their rules (opcache.restrict_api, open_basedir). */
+#include "core/internal.h"
 
 #include <errno.h>
 #include <time.h>

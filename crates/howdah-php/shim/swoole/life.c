@@ -1,7 +1,8 @@
 /* The life of a Swoole server. howdah_swoole_run() makes the process the manager of forked workers and returns when all
- * of them have exited; a worker runs the loop and never returns. This file also calls the script's callbacks in both
- * processes. */
-#include "swoole_server.h"
+ * of them have exited; a worker runs the loop and never returns. This file also has the calls of the script's callbacks
+ * in both. */
+#include "swoole/server.h"
+#include "worker/worker.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -63,34 +63,19 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn parse(arguments: impl Iterator<Item = OsString>) -> Result<RunOptions, ArgumentError> {
     let mut line = CommandLine::new(arguments);
     let mut options = RunOptions::default();
-    while let Some(argument) = arguments.next() {
-        let name = argument.to_string_lossy().into_owned();
-        let mut value = || option_value(&name, &mut arguments);
-        if options.settings.take_option(&name, &mut value)? {
-            continue;
-        }
-        match name.as_str() {
-            "--listen" => {
-                options.listen = Some(listener::parse_listen_address(&value()?.to_string_lossy())?);
-            }
-            "--" => {
-                options.arguments = c_strings(arguments)?;
-                break;
-            }
-            _ if name.starts_with('-') => {
-                return Err(format!(
-                    "UnknownOption: {name}; write options before the script"
-                ));
-            }
-            _ => {
-                options.arguments = c_strings(std::iter::once(argument).chain(arguments))?;
-                break;
+    while let Some(argument) = line.next_argument()? {
+        match argument {
+            Argument::Word(script) => options.arguments = line.script_and_arguments(script)?,
+            Argument::Option(name) if name == "--listen" => {
+                let address = line.value()?;
+                let address = listener::parse_listen_address(&address.to_string_lossy());
+                options.listen = Some(address.map_err(ArgumentError::Invalid)?);
             }
             Argument::Option(name) => return Err(ArgumentError::UnknownOption(name)),
         }
     }
     if options.arguments.is_empty() {
-        return Err("Required: name the script to run".to_owned());
+        return Err(ArgumentError::NoScript);
     }
     options.settings = line.settings;
     Ok(options)

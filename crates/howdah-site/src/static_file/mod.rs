@@ -6,10 +6,10 @@
 //! - [`validators`], [`range`], [`mime`], [`cache`]: its steps.
 
 pub mod cache;
-pub mod coded_cache;
-pub mod mime;
+pub(crate) mod coded_cache;
 pub mod plan;
 pub mod range;
 pub mod validators;
 
+pub use howdah_http1::mime;
 pub use plan::{BodyPiece, StaticBody, StaticPlan, StaticResponse};

@@ -1,24 +1,52 @@
-//! `howdah bench` and `howdah compare`: commands of another program, `howdah-bench`, so the server links neither a load
-//! tester nor code that starts rival servers. This process becomes that program, with its arguments unchanged, as git
-//! does with its external commands.
+//! Commands of other programs: `howdah bench` and `howdah compare` are commands of `howdah-bench`, and `howdah import`
+//! is the program `howdah-import`. The server therefore links neither a load tester, nor code that starts rival
+//! servers, nor the grammars of other servers' configurations.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::{exit, installed};
 
-/// The program that implements these commands.
-const PROGRAM: &str = "howdah-bench";
-/// Its commands.
-const COMMANDS: [&str; 2] = ["bench", "compare"];
+/// A program that implements commands of this one.
+pub struct ExternalProgram {
+    name: &'static str,
+    /// The package that contains it.
+    package: &'static str,
+    /// The crate that it is built from.
+    source: &'static str,
+    /// The names of the errors if it is missing, and if it does not start.
+    missing: &'static str,
+    does_not_start: &'static str,
+}
+
+/// The load tester and the comparison of servers.
+pub const BENCH: ExternalProgram = ExternalProgram {
+    name: "howdah-bench",
+    package: "howdah-bench",
+    source: "howdah-lab",
+    missing: "BenchMissing",
+    does_not_start: "BenchDoesNotStart",
+};
+
+/// The import of other servers' configurations.
+pub const IMPORT: ExternalProgram = ExternalProgram {
+    name: "howdah-import",
+    package: "howdah",
+    source: "howdah-import",
+    missing: "ImportMissing",
+    does_not_start: "ImportDoesNotStart",
+};
+
+/// The commands of `howdah-bench`.
+const BENCH_COMMANDS: [&str; 2] = ["bench", "compare"];
 
 /// Returns the arguments of `howdah-bench`, if `arguments` (those of `howdah`, without its name) are meant for it.
 pub fn arguments(mut arguments: Vec<OsString>) -> Option<Vec<OsString>> {
     let is_ours = |word: Option<&OsString>| {
-        word.is_some_and(|word| COMMANDS.iter().any(|command| word == command))
+        word.is_some_and(|word| BENCH_COMMANDS.iter().any(|command| word == command))
     };
     if is_ours(arguments.first()) {
         return Some(arguments);
@@ -32,26 +60,50 @@ pub fn arguments(mut arguments: Vec<OsString>) -> Option<Vec<OsString>> {
     None
 }
 
-/// Replaces this process with `howdah-bench`: the one that is installed with this program, or else the one in `PATH`.
-/// Returns only if that fails.
-pub fn run<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
-    let places = installed::candidate_paths(PROGRAM);
-    let program = places.iter().find(|path| path.is_file());
-    let program = program.map_or(Path::new(PROGRAM), |path| path);
-    let mut command = Command::new(program);
-    // The name as it was entered, because usage and reports repeat the command line.
-    if let Some(name) = std::env::args_os().next() {
-        command.arg0(name);
+impl ExternalProgram {
+    /// Replaces this process with the program, as git does with its external commands. Returns only if that fails.
+    pub fn execute<A: Into<OsString>>(&self, arguments: impl IntoIterator<Item = A>) -> ExitCode {
+        let mut command = self.command();
+        // The name as it was entered, because usage and reports repeat the command line.
+        if let Some(name) = std::env::args_os().next() {
+            command.arg0(name);
+        }
+        let error = command.args(arguments.into_iter().map(Into::into)).exec();
+        self.report(&error)
     }
-    let error = command.args(arguments.into_iter().map(Into::into)).exec();
-    match error.kind() {
-        ErrorKind::NotFound => eprintln!(
-            "howdah: BenchMissing: there is no {PROGRAM} in {} or in PATH; install the package {PROGRAM}, or build it (cargo build --release -p howdah-lab) and put it next to howdah",
-            places[0].with_file_name("").display()
-        ),
-        _ => eprintln!("howdah: BenchDoesNotStart: {}: {error}", program.display()),
+
+    /// Returns a command that starts the program: the one that is installed with this program, or else the one in
+    /// `PATH`.
+    pub fn command(&self) -> Command {
+        let places = installed::candidate_paths(self.name);
+        let program = places.iter().find(|path| path.is_file());
+        Command::new(program.map_or(Path::new(self.name), |path| path))
     }
-    exit::external()
+
+    /// Prints why the program could not be started.
+    pub fn report(&self, error: &io::Error) -> ExitCode {
+        let ExternalProgram {
+            name,
+            package,
+            source,
+            missing,
+            does_not_start,
+        } = self;
+        match error.kind() {
+            ErrorKind::NotFound => eprintln!(
+                "howdah: {missing}: there is no {name} in {} or in PATH; install the package {package}, or build it \
+                 (cargo build --release -p {source}) and put it beside howdah",
+                installed::candidate_paths(name)[0]
+                    .with_file_name("")
+                    .display()
+            ),
+            _ => eprintln!(
+                "howdah: {does_not_start}: {}: {error}",
+                Path::new(self.command().get_program()).display()
+            ),
+        }
+        exit::external()
+    }
 }
 
 #[cfg(test)]

@@ -1,74 +1,41 @@
-//! `howdah import`: writes a configuration that is made from another server's, and beside it the list of what was not
-//! translated. The result is checked as `howdah check` does.
+//! `howdah import`: `howdah-import` writes a configuration that is made from another server's. Afterwards this program
+//! checks it as `howdah check` does, and shows how its sites respond.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::process::{ExitCode, ExitStatus, Stdio};
 
-use howdah_import::ledger::{LedgerEntry, OutcomeKind};
-use howdah_import::{ConfigFormat, EMPTY_ROOT, ImportRequest, ImportResult};
-use howdah_site::static_file::mime;
+use serde_json::Value;
 
-use super::check;
+use super::external::IMPORT;
 use super::import_responses::{self, SiteResponses};
-use super::new_files::{self, NewFile};
-use crate::arguments::{self, ImportCommand, ImportOutput, ImportServerArguments};
-use crate::config::identity::web_user;
-use crate::{exit, sys};
+use super::{check, print_output};
+use crate::arguments::{ImportArguments, ImportCommand};
+use crate::exit;
 
 /// Runs `howdah import`.
-pub fn run(import: arguments::ImportArguments) -> ExitCode {
-    let (format, server) = match import.command {
-        None => return super::import_verify::run(&import.verify),
-        Some(ImportCommand::Nginx(server)) => (ConfigFormat::Nginx, server),
-        Some(ImportCommand::Apache(server)) => (ConfigFormat::Apache, server),
-        Some(ImportCommand::PhpFpm(fpm)) => {
-            let server = ImportServerArguments {
-                paths: fpm.paths,
-                php_fpm: Vec::new(),
-                prefix: None,
-                output: fpm.output,
-            };
-            (ConfigFormat::PhpFpm, server)
-        }
+pub fn run(import: &ImportArguments) -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(2).collect();
+    let output = match &import.command {
+        None => return IMPORT.execute(arguments),
+        Some(ImportCommand::Nginx(server) | ImportCommand::Apache(server)) => &server.output,
+        Some(ImportCommand::PhpFpm(fpm)) => &fpm.output,
     };
-    let output = server.output;
-    let list = list_beside(&output.file);
-    if let Err(why) = new_files::refuse_existing(&[&output.file, &list], output.force) {
-        eprintln!("howdah: {why}");
-        return exit::failed();
-    }
-    let request = ImportRequest {
-        format,
-        paths: server.paths,
-        prefix: server.prefix,
-        php_fpm: server.php_fpm,
-        list: list.display().to_string(),
-        media_type: mime::media_type,
-        // A server that root starts needs a user, and a file of a single site names none.
-        user: sys::is_root()
-            .then(|| web_user().map(str::to_owned))
-            .flatten(),
+    let written = match output.json {
+        true => json_of_import(&arguments).map(Some),
+        false => write_configuration(&arguments).map(|()| None),
     };
-    let import = match howdah_import::import(&request) {
-        Ok(import) => import,
-        Err(problem) => {
-            eprintln!("{problem}");
-            return exit::configuration();
-        }
+    let document = match written {
+        Ok(document) => document,
+        Err(code) => return code,
     };
-    if let Err(why) = write(&output, &list, &import) {
-        eprintln!("howdah: {why}");
-        return exit::failed();
-    }
     let mistakes = check::mistakes(&output.file);
     let sites = import_responses::explain_sites_of_file(&output.file);
-    let code = match output.json {
-        true => super::print_output(&json(&output.file, &list, &import, &mistakes, &sites)),
-        false => {
-            let answers = import_responses::table(&sites, &output.file);
-            super::print_output(&(summary(&output.file, &list, &import) + &answers))
-        }
+    let code = match document {
+        Some(document) => print_output(&with_check(document, &mistakes, &sites)),
+        None => match import_responses::table(&sites, &output.file) {
+            table if table.is_empty() => exit::done(),
+            table => print_output(&table),
+        },
     };
     let problems: Vec<&String> = sites.iter().filter_map(|s| s.problem.as_ref()).collect();
     for problem in &problems {
@@ -90,75 +57,39 @@ pub fn run(import: arguments::ImportArguments) -> ExitCode {
     }
 }
 
-/// Returns the path of the list: `howdah.toml.notes`.
-fn list_beside(file: &Path) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".notes");
-    name.into()
+/// Runs `howdah-import`, which prints what it has written. Returns its exit code if it fails.
+fn write_configuration(arguments: &[OsString]) -> Result<(), ExitCode> {
+    let status = IMPORT.command().args(arguments).status();
+    let status = status.map_err(|error| IMPORT.report(&error))?;
+    success(status)
 }
 
-fn write(output: &ImportOutput, list: &Path, import: &ImportResult) -> Result<(), String> {
-    if import.needs_empty_root {
-        let beside = output.file.parent().unwrap_or(Path::new(""));
-        let root = beside.join(EMPTY_ROOT);
-        fs::create_dir_all(&root)
-            .map_err(|error| format!("cannot write {}: {error}", root.display()))?;
+/// Runs `howdah-import`, and returns the document that it prints. Returns its exit code if it fails.
+fn json_of_import(arguments: &[OsString]) -> Result<Value, ExitCode> {
+    let mut command = IMPORT.command();
+    command.args(arguments).stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| IMPORT.report(&error))?;
+    success(output.status)?;
+    serde_json::from_slice(&output.stdout).map_err(|error| {
+        eprintln!("howdah: howdah-import printed no JSON, which another version may do: {error}");
+        exit::failed()
+    })
+}
+
+/// Returns the exit code of a program that has failed.
+fn success(status: ExitStatus) -> Result<(), ExitCode> {
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(code) => Err(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))),
+        None => {
+            eprintln!("howdah: howdah-import did not finish: {status}");
+            Err(exit::failed())
+        }
     }
-    // The configuration is written last, so if it exists, the list exists too.
-    let files: [NewFile<'_>; 2] = [(list, &import.list), (&output.file, &import.configuration)];
-    new_files::write(&files, None, output.force)
 }
 
-fn summary(file: &Path, list: &Path, import: &ImportResult) -> String {
-    let counts = import.counts;
-    let mut text = format!(
-        "{}: {} and {}\n{} directives: {} carried over ({} with a difference), {} without a meaning in Howdah, {} not carried over\n",
-        file.display(),
-        check::counted(import.sites, "site"),
-        check::counted(import.pools, "pool"),
-        counts.total(),
-        counts.carried,
-        counts.different,
-        counts.irrelevant,
-        counts.missing,
-    );
-    if counts.missing_protections > 0 {
-        text += &format!(
-            "{} of these denied or limited access: replace them before you go live\n",
-            counts.missing_protections
-        );
-    }
-    text + &format!(
-        "read {}, then: howdah check --config {}\n",
-        list.display(),
-        file.display()
-    )
-}
-
-fn json(
-    file: &Path,
-    list: &Path,
-    import: &ImportResult,
-    mistakes: &[String],
-    sites: &[SiteResponses],
-) -> String {
-    let entry = |entry: &LedgerEntry| {
-        let outcome = &entry.outcome;
-        let (word, notes): (_, Vec<&str>) = match outcome.kind() {
-            OutcomeKind::Carried => ("carried", Vec::new()),
-            OutcomeKind::Different => ("different", borrowed(&outcome.remarks)),
-            OutcomeKind::Missing => ("listed", borrowed(&outcome.needs)),
-            OutcomeKind::Irrelevant => ("moot", outcome.irrelevant.into_iter().collect()),
-        };
-        serde_json::json!({
-            "file": &*entry.place.file,
-            "line": entry.place.line,
-            "directive": entry.text,
-            "outcome": word,
-            "protects": outcome.protects,
-            "notes": notes,
-        })
-    };
+/// Returns the document of the import with the result of the check.
+fn with_check(mut document: Value, mistakes: &[String], sites: &[SiteResponses]) -> String {
     let answers = |site: &SiteResponses| {
         let urls = site.explanations.iter().map(
             |explained| serde_json::json!({ "url": explained.url, "answer": explained.answer }),
@@ -169,26 +100,9 @@ fn json(
             "problem": site.problem,
         })
     };
-    let counts = import.counts;
-    let value = serde_json::json!({
-        "configuration": file,
-        "notes": list,
-        "sites": import.sites,
-        "pools": import.pools,
-        "carried": counts.carried,
-        "different": counts.different,
-        "moot": counts.irrelevant,
-        "listed": counts.missing,
-        "protecting": counts.missing_protections,
-        "mistakes": mistakes,
-        "answers": sites.iter().map(answers).collect::<Vec<_>>(),
-        "directives": import.entries.iter().map(entry).collect::<Vec<_>>(),
-    });
-    format!("{value:#}")
-}
-
-fn borrowed(texts: &[String]) -> Vec<&str> {
-    texts.iter().map(String::as_str).collect()
+    document["mistakes"] = mistakes.into();
+    document["answers"] = sites.iter().map(answers).collect();
+    format!("{document:#}")
 }
 
 #[cfg(test)]

@@ -14,19 +14,16 @@ pub mod explain;
 pub mod external;
 pub mod import;
 mod import_responses;
-mod import_verify;
 pub mod init;
 pub mod job;
 pub mod lifecycle;
 pub mod modes;
-mod new_files;
 pub mod run;
 pub mod shell;
 pub mod status;
 pub mod warm;
 mod watch;
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -35,18 +32,14 @@ use crate::config::php_variables;
 use crate::master::control::ControlResponse;
 use crate::{exit, php};
 
-/// Prints the output of a command and returns the exit code. A reader that closes the pipe early (`| head`) is not a
-/// failure, but a full disk is.
+/// Prints the output of a command and returns the exit code.
 fn print_output(text: &str) -> ExitCode {
-    let mut out = io::stdout().lock();
-    let end = if text.ends_with('\n') { "" } else { "\n" };
-    let written = write!(out, "{text}{end}").and_then(|()| out.flush());
-    match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("howdah: cannot write the output: {error}");
+    match howdah_os::output::write_stdout(text) {
+        Ok(()) => exit::done(),
+        Err(error) => {
+            eprintln!("howdah: cannot write the answer: {error}");
             exit::failed()
         }
-        _ => exit::done(),
     }
 }
 

@@ -15,7 +15,7 @@ use howdah_site::site::SiteConfig;
 use howdah_site::site::config::HostPattern;
 
 use super::environment::EnvironmentOptions;
-use super::identity::{self, ServerIdentity};
+use super::identity::ServerIdentity;
 use super::mistake::Mistakes;
 use super::reader::{ConfigSection, Validation};
 use super::{ConfigSource, ListenSettings};
@@ -54,7 +54,7 @@ pub fn complete_arguments(
         arguments.listen = addresses(&arguments.domain);
     }
     if arguments.user.is_none() && !has("user") && sys::is_root() {
-        let user = identity::web_user();
+        let user = sys::web_user();
         arguments.user = user.map(str::to_owned);
         chosen.extend(user.map(|name| format!("serves HTTP and runs PHP as the user {name}")));
     }

@@ -8,15 +8,6 @@ use super::reader::{ConfigSection, SourcePlace, Validation};
 use crate::arguments::ServeArguments;
 use crate::sys;
 
-/// The users that other web servers run as: those of Debian, Red Hat and Arch.
-const WEB_USERS: &[&str] = &["www-data", "apache", "nginx", "http"];
-
-/// Returns the first of these users that exists on this machine.
-pub fn web_user() -> Option<&'static str> {
-    let mut users = WEB_USERS.iter().copied();
-    users.find(|name| sys::find_user(name).is_some())
-}
-
 /// The user and group that the server and its pools run as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerIdentity {

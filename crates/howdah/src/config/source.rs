@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use howdah_import::source::{glob_files, is_pattern};
+use howdah_os::file_patterns::{glob_files, is_pattern};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};

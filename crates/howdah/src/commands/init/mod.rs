@@ -10,15 +10,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use howdah_import::directive::shell_quoted;
+use howdah_os::new_files;
+use howdah_os::shell::shell_quoted;
 use howdah_site::site::application::Application;
 use howdah_site::site::config::SiteConfig;
 use howdah_site::site::htaccess;
 use howdah_site::site::recognise::{Recognised, application, recognise};
 
-use super::{check, new_files};
+use super::check;
 use crate::arguments::InitArguments;
-use crate::config::identity;
 use crate::{exit, sys};
 
 /// The directory for the sites of the server from Howdah's package.
@@ -319,7 +319,7 @@ fn service_user(root: &Path) -> ServiceUser {
     }
     let owner = root.metadata().map_or(0, |meta| meta.uid());
     let account = match owner {
-        0 => identity::web_user().and_then(sys::find_user),
+        0 => sys::web_user().and_then(sys::find_user),
         uid => sys::find_user(&uid.to_string()),
     };
     match account {

@@ -59,7 +59,7 @@ pub fn run(arguments: &ImportVerifyArguments) -> ExitCode {
         true => json(&log, asked, &differences),
         false => lines(&log, asked, &differences),
     };
-    let code = super::print_output(&text);
+    let code = crate::print_output(&text);
     match differences.is_empty() {
         true => code,
         false => exit::failed(),

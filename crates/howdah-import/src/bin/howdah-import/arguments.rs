@@ -1,4 +1,5 @@
-//! `howdah import`
+//! The arguments of `howdah import`. The program `howdah` compiles this file as well: it prints the help and the
+//! messages about mistakes, and has the command in its completions and manual pages.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,11 @@
 //! Writes the files of a command that belong together: either all of them or none. A reader never sees a part of a
-//! file.
+//! file. Errors are complete messages for the user.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use howdah_os::files::create_beside;
+use crate::files::create_beside;
 
 /// The mode of the files, which may contain database passwords.
 const FILE_MODE: u32 = 0o640;
@@ -14,6 +14,9 @@ const FILE_MODE: u32 = 0o640;
 pub type NewFile<'a> = (&'a Path, &'a str);
 
 /// Refuses to overwrite files, unless that is requested (`--force`).
+///
+/// # Errors
+/// Returns a message that names the file that is there already.
 pub fn refuse_existing(paths: &[&Path], overwrite: bool) -> Result<(), String> {
     for path in paths {
         match path.symlink_metadata() {
@@ -32,7 +35,10 @@ pub fn refuse_existing(paths: &[&Path], overwrite: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the files in this order. `group` may read them; `None` means the group of the process.
+/// Writes the files in this order. `group` may read them; `None` stands for the group of the process.
+///
+/// # Errors
+/// Returns a message that names the file that cannot be written. Then none of the files has been written.
 pub fn write(files: &[NewFile<'_>], group: Option<u32>, overwrite: bool) -> Result<(), String> {
     let mut written = UncommittedFiles::default();
     let mut staged = Vec::new();

@@ -1,0 +1,314 @@
+//! The directives of Apache 2.4 and of modules that are often installed with it: what each of them is, what this crate
+//! does with it in an `.htaccess` file, and what becomes of it when a server's configuration is imported. The parser of
+//! `.htaccess` files and the importer (`howdah-import`) read the same table.
+
+mod table;
+
+/// A directive, or a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApacheDirective {
+    /// The name in lower case, without the angle brackets of a section.
+    pub name: &'static str,
+    /// The module of Apache that has the directive; `core` and the processing modules (`event`, `prefork`) have no
+    /// `mod_`.
+    pub module: &'static str,
+    /// Where Apache permits the directive.
+    pub contexts: DirectiveContexts,
+    /// What becomes of it in an `.htaccess` file.
+    pub htaccess: HtaccessRole,
+    /// True if the importer translates it. Where its line takes no part in a translation, `import` applies.
+    pub is_translated: bool,
+    /// What the import says about a line that takes no part in a translation.
+    pub import: ImportRole,
+}
+
+/// The parts of a configuration in which Apache permits a directive, as `httpd -L` names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectiveContexts {
+    /// A server or a virtual host, outside all sections for directories, files and paths.
+    Server,
+    /// Only such sections.
+    Sections,
+    /// A server and such sections.
+    Configuration,
+    /// Such sections and `.htaccess` files.
+    SectionsAndHtaccess,
+    /// A server, such sections and `.htaccess` files.
+    Everywhere,
+}
+
+/// What this crate does with a directive in an `.htaccess` file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HtaccessRole {
+    /// The parser implements it.
+    Implemented,
+    /// It needs no implementation, because the server does its work anyway (compression, no directory listings) or
+    /// because a client could not notice its effect.
+    WithoutEffect,
+    /// It would change responses, and is noted.
+    Unsupported,
+    /// It is a mistake that says that the directive is for a server's configuration.
+    ServerOnly,
+    /// It is a mistake like a name that Apache does not know.
+    Unknown,
+}
+
+/// What the import says about a line that takes no part in a translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImportRole {
+    /// It has no meaning in Howdah.
+    Irrelevant(IrrelevantTopic),
+    /// It is not carried over, and something else is needed in its place.
+    Missing(MissingFeature),
+    /// The importer does not know it.
+    Unknown,
+}
+
+/// What a directive is about that has no meaning in Howdah.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IrrelevantTopic {
+    /// It is about compression.
+    Compression,
+    /// It is about how files are sent.
+    FileSending,
+    /// It is in the main server, and each host has its own.
+    HostsOwn,
+    /// It is about HTTP/2.
+    Http2,
+    /// It is about listings of directories.
+    Listings,
+    /// It is about the contents of logs.
+    Logging,
+    /// It is about the measurements of the server.
+    Measures,
+    /// It enables hosts that share an address.
+    NameBasedHosts,
+    /// It is about content negotiation.
+    Negotiation,
+    /// It accompanies a line that asks for a password.
+    Passwords,
+    /// It is about the processes that run PHP.
+    PhpProcesses,
+    /// It is about connections to other servers.
+    Proxying,
+    /// It is about the order in which rules run.
+    Rewriting,
+    /// It is about the process as a service.
+    Service,
+    /// It is about redirects to the slash of a directory.
+    SlashRedirects,
+    /// It is about OCSP stapling.
+    Stapling,
+    /// It is about versions and ciphers of TLS.
+    Tls,
+    /// It is about the resumption of TLS sessions.
+    TlsSessions,
+    /// It is about the method TRACE.
+    Trace,
+    /// It tunes processes, buffers or files.
+    Tuning,
+    /// It is about the names and versions that responses contain.
+    Version,
+}
+
+/// What a directive configures that needs something else in Howdah.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingFeature {
+    /// An application in another language.
+    ApplicationServer,
+    /// Certificates that the server orders.
+    CertificateOrders,
+    /// Filters that change responses.
+    ChangedAnswers,
+    /// Client certificates.
+    ClientCertificates,
+    /// A section with a condition on requests.
+    Conditions,
+    /// Cookies that the server sets.
+    Cookies,
+    /// Hosts that are named by directories.
+    DirectoryHosts,
+    /// A FastCGI server.
+    FastcgiPool,
+    /// A firewall for web applications.
+    Firewall,
+    /// A forward proxy.
+    ForwardProxy,
+    /// Limits for single clients.
+    Limits,
+    /// Passwords that are not in a file.
+    OtherPasswords,
+    /// A cache of responses.
+    PageCache,
+    /// A program that the server starts.
+    ProgramPool,
+    /// Limits of the size of requests.
+    RequestSize,
+    /// Maps of rewrites.
+    RewriteMap,
+    /// Scripts in the server.
+    Scripting,
+    /// Responses that are slowed down.
+    SlowAnswers,
+    /// Corrections of misspelled paths.
+    Spelling,
+    /// Checks of the certificates of other servers.
+    UpstreamCertificates,
+    /// The error pages of other servers.
+    UpstreamErrors,
+    /// Directories of users.
+    UserDirectories,
+    /// WebDAV.
+    WebDav,
+}
+
+/// The beginnings of names of modules that hosters install and plugins write settings for. They do not change who has
+/// access.
+const OF_HOSTERS: &[&str] = &[
+    "cachelookup",
+    "cacheenable",
+    "lsapi_",
+    "modpagespeed",
+    "pagespeed",
+    "passenger",
+    "sec",
+    "suphp_",
+];
+
+/// Directives that restrict access by requirements, since Apache 2.4.
+pub const REQUIRE_DIRECTIVES: &[&str] = &["require", "requireall", "requireany", "requirenone"];
+/// Directives that restrict access in Apache 2.2, which 2.4 still supports.
+pub const LEGACY_DIRECTIVES: &[&str] = &["order", "allow", "deny"];
+/// Other directives that restrict access.
+const OTHER_RESTRICTIONS: &[&str] = &[
+    "sslrequiressl",
+    "sslrequire",
+    "limit",
+    "limitexcept",
+    "allowmethods",
+];
+
+/// Returns the directive of that name, which is in lower case.
+pub fn find(name: &str) -> Option<&'static ApacheDirective> {
+    let at = table::DIRECTIVES.binary_search_by(|row| row.name.cmp(name));
+    at.ok().map(|at| &table::DIRECTIVES[at])
+}
+
+/// Returns all directives, sorted by name.
+pub fn all() -> &'static [ApacheDirective] {
+    table::DIRECTIVES
+}
+
+/// Returns what becomes of a directive in an `.htaccess` file. The name is in lower case.
+pub fn htaccess_role(name: &str) -> HtaccessRole {
+    match find(name) {
+        Some(directive) => directive.htaccess,
+        None if OF_HOSTERS.iter().any(|start| name.starts_with(start)) => HtaccessRole::Unsupported,
+        None => HtaccessRole::Unknown,
+    }
+}
+
+/// Returns whether a directive of that name, which is in lower case, restricts access.
+pub fn restricts_access(name: &str) -> bool {
+    [REQUIRE_DIRECTIVES, LEGACY_DIRECTIVES, OTHER_RESTRICTIONS]
+        .iter()
+        .any(|names| names.contains(&name))
+}
+
+/// Returns true if the directive is permitted within `<RequireAll>` and similar sections.
+pub(crate) fn of_authorization(name: &str) -> bool {
+    name == "require" || name == "satisfy" || name.starts_with("auth")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Problem, Table};
+
+    #[test]
+    fn directives_are_sorted_and_in_lower_case() {
+        let names = || all().iter().map(|row| row.name);
+        assert!(names().is_sorted_by(|one, next| one < next));
+        assert!(names().all(|name| !name.bytes().any(|b| b.is_ascii_uppercase())));
+        assert!(all().len() > 500);
+    }
+
+    #[test]
+    fn directives_have_their_roles() {
+        assert_eq!(
+            htaccess_role("serversignature"),
+            HtaccessRole::WithoutEffect
+        );
+        assert_eq!(htaccess_role("sessionenv"), HtaccessRole::Unsupported);
+        assert_eq!(htaccess_role("modpagespeed"), HtaccessRole::Unsupported);
+        assert_eq!(htaccess_role("php_admin_value"), HtaccessRole::ServerOnly);
+        assert_eq!(htaccess_role("rewriterule"), HtaccessRole::Implemented);
+        assert_eq!(htaccess_role("foo"), HtaccessRole::Unknown);
+        let rule = find("rewriterule").unwrap();
+        assert_eq!(rule.module, "mod_rewrite");
+        assert_eq!(rule.contexts, DirectiveContexts::Everywhere);
+    }
+
+    /// Directives of Apache that no `.htaccess` file may contain have no part in the parser, and those that it
+    /// implements may be there.
+    #[test]
+    fn directives_that_are_implemented_may_be_in_a_file() {
+        for row in all() {
+            let is_permitted = matches!(
+                row.contexts,
+                DirectiveContexts::Everywhere | DirectiveContexts::SectionsAndHtaccess
+            );
+            match row.htaccess {
+                HtaccessRole::Implemented | HtaccessRole::WithoutEffect => {
+                    assert!(is_permitted, "{row:?}")
+                }
+                HtaccessRole::ServerOnly => assert!(!is_permitted, "{row:?}"),
+                HtaccessRole::Unsupported | HtaccessRole::Unknown => {}
+            }
+        }
+    }
+
+    /// The parser says that Apache does not know a directive exactly where the table says so.
+    #[test]
+    fn directives_that_the_parser_does_not_know_are_unknown_in_the_table() {
+        for row in all().iter().filter(|row| !is_section(row.name)) {
+            let file = crate::parse(
+                format!("{} x", row.name).as_bytes(),
+                b"/",
+                &Table::default(),
+            );
+            let problem = match file.problem {
+                Some(Problem::Mistake(note)) => note.why,
+                _ => "",
+            };
+            let is_unknown = row.htaccess == HtaccessRole::Unknown;
+            assert_eq!(
+                problem.contains("knows no such directive"),
+                is_unknown,
+                "{}: {problem}",
+                row.name
+            );
+            let is_server_only = row.htaccess == HtaccessRole::ServerOnly;
+            assert_eq!(
+                problem.contains("stand in an .htaccess file"),
+                is_server_only,
+                "{}: {problem}",
+                row.name
+            );
+        }
+    }
+
+    fn is_section(name: &str) -> bool {
+        name.starts_with("if")
+            || name.starts_with("require") && name != "require"
+            || [
+                "else",
+                "elseif",
+                "files",
+                "filesmatch",
+                "limit",
+                "limitexcept",
+            ]
+            .contains(&name)
+    }
+}
