@@ -133,7 +133,7 @@ impl LinkedPhp {
         };
         let vernum: u32 = ask("--vernum")
             .parse()
-            .unwrap_or_else(|_| refuse(&format!("`{config} --vernum` gave no number")));
+            .unwrap_or_else(|_| refuse(&format!("`{config} --vernum` did not print a number")));
         if vernum < 80200 {
             refuse(&format!(
                 "{config} is PHP {}; howdah-php needs PHP 8.2 or newer",
@@ -150,7 +150,7 @@ impl LinkedPhp {
             .find(|path| path.exists())
             .unwrap_or_else(|| {
                 refuse(&format!(
-                    "no main/php_config.h under the include directories of {config}; install PHP's \
+                    "there is no main/php_config.h below the include directories of {config}; install PHP's \
                      development files (Debian: php-dev)"
                 ))
             });
@@ -193,7 +193,7 @@ impl LinkedPhp {
             }
         }
         refuse(&format!(
-            "no lib{versioned}.so or libphp.so in {dirs:?}; install PHP's embed library (Debian: \
+            "there is no lib{versioned}.so or libphp.so in {dirs:?}; install PHP's embed library (Debian: \
              lib{versioned}-embed; from source: configure --enable-embed=shared)"
         ))
     }

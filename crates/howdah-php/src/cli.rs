@@ -62,7 +62,7 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, Argume
                 "--effects-fd" => {
                     let number = line.value()?.to_str().and_then(|n| n.parse().ok());
                     options.effects = Some(number.ok_or_else(|| {
-                        ArgumentError::Invalid("BadValue: --effects-fd is a number".into())
+                        ArgumentError::Invalid("BadValue: --effects-fd must be a number".into())
                     })?);
                 }
                 _ => return Err(ArgumentError::UnknownOption(name)),

@@ -44,7 +44,7 @@ impl std::fmt::Display for IdentityError {
 pub fn assume_identity(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityError> {
     become_user(user, group)?;
     drop_capabilities().map_err(|error| {
-        IdentityError::CannotChangeUser(format!("cannot give up capabilities: {error}"))
+        IdentityError::CannotChangeUser(format!("cannot drop capabilities: {error}"))
     })
 }
 

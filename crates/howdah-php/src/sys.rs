@@ -1,5 +1,5 @@
 //! The system calls of a zygote and its children, one small safe function for each. `unsafe` covers the calls that
-//! rustix leaves out: fork, signal handlers, `_exit`. This module contains no policy.
+//! rustix does not have: fork, signal handlers, `_exit`. This module contains no policy.
 
 #![allow(unsafe_code)]
 
@@ -139,7 +139,7 @@ pub fn fork(warn: impl FnOnce(&str)) -> io::Result<ForkResult> {
     let threads = thread_count();
     if threads > 1 && !WARNED.swap(true, Ordering::Relaxed) {
         warn(&format!(
-            "ForkWithThreads: this process has {threads} threads (an extension has started them); processes that it forks have one, and may wait for ever for what another has locked"
+            "ForkWithThreads: this process has {threads} threads, which an extension has started; processes that it forks have only one, and may wait for ever for a lock that another thread held"
         ));
     }
     // SAFETY: the new process continues in C and Rust code that expects a single thread, and it has one. That it may
@@ -265,7 +265,7 @@ static ORPHAN_TIMEOUT_MS: AtomicU64 = AtomicU64::new(60_000);
 /// The child sleeps between two requests, so the signal handler may exit.
 static IDLE: AtomicBool = AtomicBool::new(false);
 
-/// A signal that no PHP script expects. The kernel sends it when the zygote dies.
+/// Returns a signal that no PHP script expects. The kernel sends it when the zygote dies.
 fn orphan_signal() -> i32 {
     libc::SIGRTMAX() - 1
 }

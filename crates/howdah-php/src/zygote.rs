@@ -212,7 +212,7 @@ fn map_pool(memory: i32) -> Result<&'static Region, StartFailure> {
         .and_then(PoolMemory::map)
         .map_err(|e| ("BadMemory", format!("cannot map --memory-fd: {e}")))?;
     let region = Region::open(Arc::new(memory)).map_err(|e| {
-        let message = format!("--memory-fd does not hold a pool of version {VERSION}: {e:?}");
+        let message = format!("--memory-fd does not contain a pool of version {VERSION}: {e:?}");
         ("BadMemory", message)
     })?;
     Ok(Box::leak(Box::new(region)))
@@ -231,8 +231,7 @@ fn start_php(options: &mut ZygoteOptions) -> Result<(), StartFailure> {
         PhpStartError::OtherPhp(why) => ("OtherPhp", why),
         PhpStartError::ModuleStartup => (
             "PhpStartup",
-            "PHP's module startup failed; the lines before this one say why (php.ini, an \
-             extension, opcache.preload)"
+            "PHP's module startup failed; the lines above give the reason (php.ini, an extension, opcache.preload)"
                 .to_owned(),
         ),
     })?;
@@ -367,7 +366,7 @@ impl Zygote {
     fn spawn(&mut self, child: ChildId, max_requests: u64) -> ControlFlow<ForkedTask> {
         let refuse = |message: String| ZygoteReport::SpawnFailed { child, message };
         if u32::from(child.index) >= self.region.geometry().children {
-            let message = format!("there is no row {} in the scoreboard", child.index);
+            let message = format!("the scoreboard has no row {}", child.index);
             self.report(&refuse(message), None);
             return ControlFlow::Continue(());
         }

@@ -129,7 +129,7 @@ fn only_the_named_media_types_are_compressed() {
     assert!(
         run_to_end(wrong)
             .1
-            .contains("BadSetting: compression_types wants an array of media types")
+            .contains("BadSetting: compression_types needs an array of media types")
     );
 }
 

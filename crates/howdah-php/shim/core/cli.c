@@ -205,13 +205,13 @@ bool howdah_is_command_line(void)
 	return sapi_module.name == howdah_cli_sapi.name && unread_ends_script;
 }
 
-/* Runs `code`, or the script that is the first argument (`-`: standard input). With `tells`, writes to databases are
+/* Runs `code`, or the script that is the first argument (`-`: standard input). If `tells` is true, writes to databases are
  * reported. Returns the exit status. */
 int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_entries, const char *code,
                             bool tells, int argc, char **argv)
 {
 	if (!howdah_cli_startup(ini_path, no_ini, ini_entries, argv[0], false)) {
-		fprintf(stderr, "howdah php: PhpStartup: PHP did not start; the lines above say why\n");
+		fprintf(stderr, "howdah php: PhpStartup: PHP did not start; the lines above give the reason\n");
 		return 1;
 	}
 	if (tells) {

@@ -1,7 +1,7 @@
 /* The working directory. A script runs in its own directory, as under every web SAPI, and so does the startup of its
  * request: uploads are stored, sessions are opened and the script is found in the same directory, whichever request
  * came before (relative upload_tmp_dir, session.save_path, open_basedir = "."). Under php-fpm and mod_php that startup
- * runs in the server's own directory, for which "." is of no use.
+ * runs in the server's own directory, where "." is of no use.
  *
  * php_execute_script() would call getcwd, chdir and chdir back for each request. Here the directory is remembered and
  * set only when it differs, when a script has changed it, or when it was set more than a second ago (a deployment may

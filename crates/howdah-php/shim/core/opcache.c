@@ -8,8 +8,8 @@
  * A request that finds a pending wipe that cannot happen yet runs without the cache and releases the lock at once, so
  * the wipe waits only for requests that began before it.
  *
- * Two fcntl() calls per request would be most of the system calls of a small request. So a child that has more requests
- * waiting keeps its lock, and drops it before it sleeps. Kept locks must not delay a wipe: a process that finds one
+ * Two fcntl() calls per request would be most of the system calls of a small request. So a child keeps its lock while
+ * more requests wait for it, and drops the lock before it sleeps. Kept locks must not delay a wipe: a process that finds one
  * pending sets a word that all children share, and until the wipe has happened each child drops its lock at the end of
  * its request.
  *

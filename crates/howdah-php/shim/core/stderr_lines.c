@@ -1,5 +1,5 @@
-/* Text on php://stderr without a line end. All processes of a pool print to one pipe, which is read by lines. Without a
- * line end, such text would be merged into one line with the text of the next request. */
+/* Ends the line of text on php://stderr after each request. All processes of a pool print to one pipe, which is read by
+ * lines. Text without a line end would be merged into one line with the text of the next request. */
 
 #include <strings.h>
 #include <unistd.h>

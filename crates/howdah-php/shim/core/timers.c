@@ -8,8 +8,8 @@
  * - disarming at the very end if much of the limit is left: the timer counts this process's CPU time, of which the end
  *   of a request and the sleep after it take next to none, and the next request sets it again. A request without a
  *   limit, or with a body to read, disarms it first;
- * - arming for a script with the same long limit as the previous one a moment ago: the timer was set longer by that
- *   moment, so a script never has less than its limit, and at most GRACE more.
+ * - arming for a script if the timer was armed less than GRACE ago for a script with the same long limit: it was armed
+ *   for the limit and GRACE, so a script never has less than its limit, and at most GRACE more.
  *
  * Calls that a script makes itself (set_time_limit, pcntl) are never skipped. */
 #include "core/internal.h"

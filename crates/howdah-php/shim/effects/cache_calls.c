@@ -11,12 +11,12 @@ static bool is_heard(void)
 {
 	if (howdah_is_copy) {
 		php_error_docref(NULL, E_WARNING,
-		                 "A process made by pcntl_fork() cannot speak to the page cache; nothing was done");
+		                 "A process created by pcntl_fork() cannot access the page cache; nothing was done");
 		return false;
 	}
 	if (!howdah_current.open) {
 		php_error_docref(NULL, E_WARNING,
-		                 "No request is being served, so there is no page cache to speak to; nothing "
+		                 "No request is being served, so there is no page cache to access; nothing "
 		                 "was done. Use howdah cache purge");
 		return false;
 	}
@@ -133,12 +133,12 @@ PHP_FUNCTION(howdah_cache_tag)
 		RETURN_FALSE;
 	}
 	if (!howdah_current.frame) {
-		php_error_docref(NULL, E_WARNING, "A command line makes no page that could be tagged; nothing was done");
+		php_error_docref(NULL, E_WARNING, "A script on the command line creates no page that could be tagged; nothing was done");
 		RETURN_FALSE;
 	}
 	if (howdah_current.finished) {
 		php_error_docref(NULL, E_WARNING,
-		                 "The answer is complete (fastcgi_finish_request()); its page gets no more tags");
+		                 "The response is complete (fastcgi_finish_request()); its page gets no more tags");
 		RETURN_FALSE;
 	}
 	for (uint32_t i = 0; i < count; i++) {

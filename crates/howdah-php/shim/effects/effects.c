@@ -1,4 +1,4 @@
-/* Effects: actions of a run, apart from its response, that forbid to store its page or that invalidate other pages.
+/* Effects: actions of a run, apart from its response, that forbid storing its page or that invalidate other pages.
  * They are reported to the front by name, with the place in the script that caused them (howdah_proto::effect). The
  * page cache decides what follows (docs/cache.md); nothing is prevented here. Effects are reported only if the front
  * asks for them, which it does for sites with a cache.
@@ -13,7 +13,7 @@
  *               its status may be 200 if output had been sent before.
  *     write     see statements.c
  *
- * Some effects are seen when they happen, and so their place is known. The others are detected when the script has
+ * Some effects are seen when they happen, so their place is known. The others are detected when the script has
  * ended and again after its shutdown functions and destructors. */
 #include "effects/internal.h"
 

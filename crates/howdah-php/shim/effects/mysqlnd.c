@@ -137,7 +137,7 @@ void howdah_watch_mysqlnd(void)
 	areas = dlsym(where, "mysqlnd_plugin_area_getters");
 	if (!methods || !areas || !take_number) {
 		fprintf(stderr,
-		        "MysqlndUnwatched: the extension mysqlnd lets nobody watch it (%s); writes by mysqli are not seen by the page cache\n",
+		        "MysqlndUnwatched: the extension mysqlnd cannot be watched (%s); the page cache does not see writes by mysqli\n",
 		        dlerror());
 		return;
 	}

@@ -35,7 +35,7 @@ static zend_object *create_atomic(zend_class_entry *ce)
 	atomic->narrow = instanceof_function(ce, atomic_ce);
 	atomic->value = howdah_swoole_share(sizeof(int64_t));
 	if (!atomic->value) {
-		zend_error_noreturn(E_ERROR, "AtomicTooMany: no shared memory for another Swoole\\Atomic");
+		zend_error_noreturn(E_ERROR, "AtomicTooMany: there is no shared memory for another Swoole\\Atomic");
 	}
 	return &atomic->std;
 }

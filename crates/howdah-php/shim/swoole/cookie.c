@@ -48,12 +48,12 @@ void howdah_swoole_cookie(INTERNAL_FUNCTION_PARAMETERS, bool encode)
 	const zend_string *const attributes[] = {path, domain, samesite, priority};
 	for (size_t i = 0; i < 4; i++) {
 		if (attributes[i] && !is_attribute(attributes[i])) {
-			php_error_docref(NULL, E_WARNING, "BadCookie: an attribute carries a control character or ';'");
+			php_error_docref(NULL, E_WARNING, "BadCookie: an attribute contains a control character or ';'");
 			RETURN_FALSE;
 		}
 	}
 	if (!encode && value && !is_attribute(value)) {
-		php_error_docref(NULL, E_WARNING, "BadCookie: a raw value carries a control character or ';'");
+		php_error_docref(NULL, E_WARNING, "BadCookie: a raw value contains a control character or ';'");
 		RETURN_FALSE;
 	}
 	if (expires > LAST_EXPIRY) {

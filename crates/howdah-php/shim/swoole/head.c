@@ -200,7 +200,7 @@ static void put_header(const char *name, size_t name_len, zval *value)
 		*at++ = '\n';
 		howdah_out_len += name_len + len + 4;
 	} else {
-		php_error_docref(NULL, E_WARNING, "BadHeader: the value of %.*s carries a control character; it is not sent",
+		php_error_docref(NULL, E_WARNING, "BadHeader: the value of %.*s contains a control character; it is not sent",
 		                 (int)name_len, name);
 	}
 	zend_tmp_string_release(made);
@@ -229,7 +229,7 @@ static int put_fields(response_t *response, zend_long *own_length)
 			continue;
 		}
 		if (UNEXPECTED(!howdah_is_token(ZSTR_VAL(name), ZSTR_LEN(name)))) {
-			php_error_docref(NULL, E_WARNING, "BadHeader: a header's name is no token; it is not sent");
+			php_error_docref(NULL, E_WARNING, "BadHeader: the name of a header is not a token; it is not sent");
 			continue;
 		}
 		int means = meaning(ZSTR_VAL(name), ZSTR_LEN(name));

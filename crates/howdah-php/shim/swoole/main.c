@@ -84,7 +84,7 @@ static void set_mime(INTERNAL_FUNCTION_PARAMETERS, bool replaces)
 	ZEND_PARSE_PARAMETERS_END();
 	howdah_bytes known;
 	if (!howdah_is_value(ZSTR_VAL(type), ZSTR_LEN(type)) || ZSTR_LEN(type) == 0) {
-		php_error_docref(NULL, E_WARNING, "BadHeader: a media type is a line of text");
+		php_error_docref(NULL, E_WARNING, "BadHeader: a media type must be one line of text");
 		RETURN_FALSE;
 	}
 	if (!replaces && howdah_run_mime(ZSTR_VAL(suffix), &known)) {
@@ -281,7 +281,7 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
 	howdah_cli_sapi.read_post = howdah_swoole_read_post;
 	howdah_cli_sapi.executable_location = argv[0];
 	if (!howdah_cli_startup(ini_path, no_ini, ini_entries, argv[0], true)) {
-		fprintf(stderr, "howdah run: PhpStartup: PHP did not start; the lines above say why\n");
+		fprintf(stderr, "howdah run: PhpStartup: PHP did not start; the lines above give the reason\n");
 		return 1;
 	}
 	sapi_register_input_filter(accept_input, NULL);

@@ -258,7 +258,7 @@ static PHP_METHOD(Response, sendfile)
 		RETURN_FALSE;
 	}
 	if (offset < 0 || offset > file.st_size || length < 0 || length > file.st_size - offset) {
-		php_error_docref(NULL, E_WARNING, "the part asked for exceeds the file size");
+		php_error_docref(NULL, E_WARNING, "the requested part exceeds the file size");
 		RETURN_FALSE;
 	}
 	if (length == 0) {
@@ -295,7 +295,7 @@ static PHP_METHOD(Response, status)
 		RETURN_FALSE;
 	}
 	if (status < 200 || status > 999 || (reason && !howdah_is_value(ZSTR_VAL(reason), ZSTR_LEN(reason)))) {
-		php_error_docref(NULL, E_WARNING, "BadStatus: a final status is 200 to 999, its reason a line of text");
+		php_error_docref(NULL, E_WARNING, "BadStatus: a final status must be between 200 and 999, and its reason one line of text");
 		RETURN_FALSE;
 	}
 	response->status = (int)status;
@@ -361,7 +361,7 @@ static PHP_METHOD(Response, header)
 		RETURN_FALSE;
 	}
 	if (UNEXPECTED(ZSTR_LEN(name) > 127 || !howdah_is_token(ZSTR_VAL(name), ZSTR_LEN(name)))) {
-		php_error_docref(NULL, E_WARNING, "BadHeader: a header's name is a token of at most 127 characters");
+		php_error_docref(NULL, E_WARNING, "BadHeader: the name of a header must be a token of at most 127 characters");
 		RETURN_FALSE;
 	}
 	zend_string *key = format ? formatted(name) : zend_string_copy(name);
@@ -384,7 +384,7 @@ static PHP_METHOD(Response, trailer)
 		RETURN_FALSE;
 	}
 	if (ZSTR_LEN(name) > 127 || !howdah_is_trailer(ZSTR_VAL(name), ZSTR_LEN(name))) {
-		php_error_docref(NULL, E_WARNING, "BadHeader: a trailer's name is a token of at most 127 characters, and of no field that frames or describes the body");
+		php_error_docref(NULL, E_WARNING, "BadHeader: the name of a trailer must be a token of at most 127 characters, and not that of a header that frames or describes the body");
 		RETURN_FALSE;
 	}
 	zval text;
@@ -423,7 +423,7 @@ static PHP_METHOD(Response, redirect)
 		RETURN_FALSE;
 	}
 	if (status < 300 || status > 399 || !howdah_is_value(ZSTR_VAL(url), ZSTR_LEN(url))) {
-		php_error_docref(NULL, E_WARNING, "BadRedirect: a redirection has a status from 300 to 399 and an address without control characters");
+		php_error_docref(NULL, E_WARNING, "BadRedirect: a redirect must have a status from 300 to 399 and an address without control characters");
 		RETURN_FALSE;
 	}
 	zval value;

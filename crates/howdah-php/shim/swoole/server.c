@@ -49,7 +49,7 @@ static PHP_METHOD(Server, __construct)
 		RETURN_THROWS();
 	}
 	if (port < 0 || port > 65535) {
-		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "BadAddress: the port is 0 to 65535, not " ZEND_LONG_FMT, port);
+		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "BadAddress: the port must be between 0 and 65535, not " ZEND_LONG_FMT, port);
 		RETURN_THROWS();
 	}
 	char error[512];
@@ -160,12 +160,12 @@ static PHP_METHOD(Server, start)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
 	if (howdah_swoole_started) {
-		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "AlreadyStarted: start() is called once");
+		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "AlreadyStarted: start() can be called only once");
 		RETURN_THROWS();
 	}
 	if (!howdah_swoole_callbacks[ON_REQUEST].set) {
 		zend_throw_exception_ex(howdah_swoole_exception_ce, 0,
-		                        "NoCallback: on('request') must be given before start()");
+		                        "NoCallback: on('request') must be set before start()");
 		RETURN_THROWS();
 	}
 	howdah_swoole_check_settings();

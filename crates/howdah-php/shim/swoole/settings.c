@@ -180,7 +180,7 @@ void howdah_swoole_set_defaults(void)
 	};
 }
 
-/* Copies a text to memory that lives as long as the process. */
+/* Copies a text to memory that is never freed. */
 static char *keep(zend_string *text)
 {
 	return strndup(ZSTR_VAL(text), ZSTR_LEN(text));
@@ -188,7 +188,7 @@ static char *keep(zend_string *text)
 
 static void bad_value(const char *name, const char *wants)
 {
-	zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "BadSetting: %s wants %s", name, wants);
+	zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "BadSetting: %s needs %s", name, wants);
 }
 
 static void set_directory_or_limit(const char *name, const char *ini, zval *value)
@@ -196,7 +196,7 @@ static void set_directory_or_limit(const char *name, const char *ini, zval *valu
 	zend_string *key = zend_string_init(ini, strlen(ini), 0);
 	zend_string *text = zval_get_string(value);
 	if (zend_alter_ini_entry(key, text, PHP_INI_SYSTEM, PHP_INI_STAGE_ACTIVATE) == FAILURE) {
-		bad_value(name, "a value that php.ini would take");
+		bad_value(name, "a value that php.ini would accept");
 	}
 	zend_string_release(text);
 	zend_string_release(key);
@@ -258,7 +258,7 @@ static void special(const char *name, zval *value)
 		set_directory_or_limit(name, "upload_max_filesize", value);
 		howdah_swoole.large_uploads = true;
 	} else if (strcmp(name, "static_handler_locations") == 0) {
-		keep_list(name, value, '/', "an array of path prefixes, each with / in front", &howdah_swoole_loop.locations);
+		keep_list(name, value, '/', "an array of path prefixes that begin with /", &howdah_swoole_loop.locations);
 	} else if (strstr(name, "compression_types")) {
 		keep_list(name, value, '\0', "an array of media types", (const char **)&howdah_swoole.compression_types);
 	} else {
@@ -280,7 +280,7 @@ static void apply(const setting_t *setting, zval *value)
 		zend_long number = zval_get_long(value);
 		if (number < setting->least || (Z_TYPE_P(value) == IS_STRING && !is_numeric_string(Z_STRVAL_P(value), Z_STRLEN_P(value), NULL, NULL, 0))) {
 			zend_throw_exception_ex(howdah_swoole_exception_ce, 0,
-			                        "BadSetting: %s wants a number of at least " ZEND_LONG_FMT,
+			                        "BadSetting: %s needs a number of at least " ZEND_LONG_FMT,
 			                        setting->name, setting->least);
 			return;
 		}

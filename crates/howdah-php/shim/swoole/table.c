@@ -223,7 +223,7 @@ static PHP_METHOD(Table, __construct)
 		Z_PARAM_DOUBLE(conflicts)
 	ZEND_PARSE_PARAMETERS_END();
 	if (size < 1 || size > 1 << 26) {
-		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "BadTable: a table has 1 to %d rows", 1 << 26);
+		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "BadTable: a table must have 1 to %d rows", 1 << 26);
 		RETURN_THROWS();
 	}
 	table_t *table = of(Z_OBJ_P(ZEND_THIS));
@@ -251,7 +251,7 @@ static PHP_METHOD(Table, column)
 		RETURN_FALSE;
 	}
 	if (type < TYPE_INT || type > TYPE_STRING || (type == TYPE_STRING && (size < 1 || size > 1 << 24))) {
-		php_error_docref(NULL, E_WARNING, "the length of string type values has to be more than zero, and the type one of Table::TYPE_*");
+		php_error_docref(NULL, E_WARNING, "the length of string type values must be greater than zero, and the type must be one of Table::TYPE_*");
 		RETURN_FALSE;
 	}
 	table->columns = safe_erealloc(table->columns, table->column_count + 1, sizeof(column_t), 0);
@@ -269,14 +269,14 @@ static PHP_METHOD(Table, create)
 	ZEND_PARSE_PARAMETERS_NONE();
 	table_t *table = of(Z_OBJ_P(ZEND_THIS));
 	if (table->shared || table->column_count == 0) {
-		php_error_docref(NULL, E_WARNING, "a table is created once, after its columns");
+		php_error_docref(NULL, E_WARNING, "a table can be created only once, after its columns");
 		RETURN_FALSE;
 	}
 	size_t head = ZEND_MM_ALIGNED_SIZE(sizeof(shared_t));
 	table->memory = head + table->row_size * table->slots;
 	table->shared = howdah_swoole_share(table->memory);
 	if (!table->shared) {
-		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "TableTooLarge: no memory for %zu bytes", table->memory);
+		zend_throw_exception_ex(howdah_swoole_exception_ce, 0, "TableTooLarge: there is no memory for %zu bytes", table->memory);
 		RETURN_THROWS();
 	}
 	table->first = (char *)table->shared + head;

@@ -25,7 +25,8 @@ pub fn parse_listen_address(text: &str) -> Result<SwooleAddress, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(SwooleAddress::Unix(path.to_owned()));
     }
-    let bad = || format!("BadAddress: --listen cannot be {text:?}; HOST:PORT, :PORT or unix:PATH");
+    let bad =
+        || format!("BadAddress: --listen cannot be {text:?}; write HOST:PORT, :PORT or unix:PATH");
     let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
     let port = port.parse().map_err(|_| bad())?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -66,8 +67,8 @@ pub fn bind(host: &str, port: u16, unix: bool) -> Result<(OwnedFd, String), Stri
     bound.map_err(|e| {
         let hint = match e.raw_os_error() {
             Some(libc::EADDRINUSE) => "; another program listens there (ss -tlnp shows which)",
-            Some(libc::EACCES) => "; ports below 1024 are root's",
-            Some(libc::EADDRNOTAVAIL) => "; this machine has no such address",
+            Some(libc::EACCES) => "; ports below 1024 need root",
+            Some(libc::EADDRNOTAVAIL) => "; this machine does not have this address",
             _ => "",
         };
         format!("CannotListen: {shown}: {e}{hint}")

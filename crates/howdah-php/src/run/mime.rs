@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 /// The types that the script has set; `None` is an extension whose type was removed. There are few of them, and they
-/// live as long as the process.
+/// exist until the process exits.
 static SCRIPT_TYPES: Mutex<Option<HashMap<Vec<u8>, Option<&'static str>>>> = Mutex::new(None);
 
 /// The type of all other files.

@@ -64,7 +64,7 @@ impl SpillStore {
         if !self.failure_logged_at.get().is_some_and(recent) {
             self.failure_logged_at.set(Some(now));
             log::warn(&format!(
-                "SpillFailed: {}: {why}; large bodies stay in memory or are refused, scripts wait for slow readers",
+                "SpillFailed: {}: {why}; large bodies stay in memory or are refused, and scripts wait for slow clients",
                 self.directory.display()
             ));
         }
@@ -103,7 +103,7 @@ impl WorkerSpillFile {
         if more > self.max_bytes.saturating_sub(held.get()) {
             return Err(Error::new(
                 ErrorKind::StorageFull,
-                "the files of this worker hold as much as they may",
+                "the temporary files of this worker have reached their limit",
             ));
         }
         // Written by position, so a failed write leaves nothing between two pieces.

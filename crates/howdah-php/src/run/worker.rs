@@ -327,7 +327,9 @@ impl SwooleWorker {
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)
                 ) && !self.close_silent_connection()
                 {
-                    log::warn(&format!("CannotAccept: {e}; new connections wait"));
+                    log::warn(&format!(
+                        "CannotAccept: cannot accept a connection: {e}; new connections wait"
+                    ));
                     self.stop_listening();
                 }
                 return None;

@@ -86,7 +86,7 @@ unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
         let socket = state
             .listener
             .as_ref()
-            .ok_or("NotBound: there is no address")?;
+            .ok_or("NotBound: there is no address to listen on")?;
         rustix::net::listen(socket, settings.backlog).map_err(|e| format!("CannotListen: {e}"))?;
         let counters =
             WorkerCounters::new(settings.workers).map_err(|e| format!("CannotShare: {e}"))?;
@@ -122,7 +122,7 @@ unsafe fn start(settings: &ServerSettings<'_>) -> Result<(), String> {
         ));
         if user.is_none() && is_root() {
             log::warn(
-                "RunsAsRoot: the workers run as root; name another user by the setting `user`",
+                "RunsAsRoot: the workers run as root; name another user in the setting `user`",
             );
         }
         state.started_config = Some(StartedConfig {
@@ -197,17 +197,17 @@ fn reap_workers(workers: &mut WorkerManager, now: u64) {
         };
         let how = match end {
             ProcessExit::Signal(signal) => format!("was killed by signal {signal}"),
-            ProcessExit::Code(code) => format!("ended with exit code {code}"),
+            ProcessExit::Code(code) => format!("exited with code {code}"),
         };
         match workers.process_exited(pid, end == ProcessExit::Code(0), now) {
             Some(WorkerExit::Died(number, 0)) => log::warn(&format!(
-                "WorkerDied: worker {number} (pid {pid}) {how}; the next one starts"
+                "WorkerDied: worker {number} (pid {pid}) {how}; another one starts"
             )),
             Some(WorkerExit::Died(number, wait)) => log::warn(&format!(
-                "WorkerDied: worker {number} (pid {pid}) {how} soon after its start; the next one starts in {wait} ms"
+                "WorkerDied: worker {number} (pid {pid}) {how} soon after its start; another one starts in {wait} ms"
             )),
             Some(WorkerExit::Killed(number)) => log::warn(&format!(
-                "WorkerKilled: worker {number} (pid {pid}) did not leave within max_wait_time and was killed"
+                "WorkerKilled: worker {number} (pid {pid}) did not exit within max_wait_time and was killed"
             )),
             Some(WorkerExit::Left(_)) | None => {}
         }

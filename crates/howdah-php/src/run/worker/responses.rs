@@ -71,7 +71,7 @@ impl SwooleWorker {
             if !alive || connection.script_waited >= CLIENT_TIMEOUT_MS {
                 if alive {
                     log::warn(
-                        "ClientTooSlow: a script waited 30 s for the client of its answer, which is cut off",
+                        "ClientTooSlow: a script waited 30 s for its client to read the response, which is cut off",
                     );
                 }
                 self.close(id);
