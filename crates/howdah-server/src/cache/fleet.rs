@@ -246,7 +246,7 @@ impl PageCache {
             return format!("site {}: the page cache is off", explanation.site);
         }
         let mut facts = Vec::new();
-        if self.fleet.as_ref().is_some_and(|fleet| !fleet.may_serve()) {
+        if !self.may_serve_by_fleet() {
             facts.push("this member has no lease and renders every page");
         }
         let lines = explanation.lines.iter().map(|line| line.trim());

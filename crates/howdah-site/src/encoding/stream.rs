@@ -24,7 +24,7 @@ pub fn max_inline_bytes(coding: Coding) -> usize {
 
 /// Returns whether a response of this length (if known) should be compressed. While the workers are too busy, a long
 /// one is better sent uncompressed.
-pub(crate) fn is_worth_encoding(coding: Coding, length: Option<u64>) -> bool {
+pub fn is_worth_encoding(coding: Coding, length: Option<u64>) -> bool {
     length.is_some_and(|length| length <= max_inline_bytes(coding) as u64) || !worker::is_busy()
 }
 

@@ -6,7 +6,7 @@
 //! - [`validators`], [`range`], [`mime`], [`cache`]: its steps.
 
 pub mod cache;
-pub(crate) mod coded_cache;
+pub mod coded_cache;
 pub mod plan;
 pub mod range;
 pub mod validators;

@@ -27,7 +27,7 @@ mod warnings;
 mod watched;
 mod world;
 
-pub(crate) use howdah_htaccess::Document;
+pub use howdah_htaccess::Document;
 use howdah_htaccess::HtaccessRefusal;
 
 use crate::refusal::Refusal;
