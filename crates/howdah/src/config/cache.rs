@@ -10,7 +10,6 @@ use howdah_server::site::config::SiteConfig;
 use howdah_server::site::recognise::{Application, application};
 use howdah_server::site::subfolder;
 
-use super::options::Destination;
 use super::reader::{ConfigSection, SourcePlace};
 use super::server::networks;
 use super::suggest;
@@ -98,7 +97,8 @@ pub fn configure_default_site(
     };
     let mut cache = CacheConfig::default();
     // A section that is not in the file has every option at its default.
-    ConfigSection::new(top.file(), "site", None, None, &[]).fill(Destination::cache, &mut cache);
+    ConfigSection::new(top.file(), "site", None, None, &[])
+        .fill(|spec| spec.target.cache(), &mut cache);
     cache.rules.scheme = scheme;
     cache.rules.preset = preset_of(site);
     cache.dry_run = word == "dry-run";
@@ -117,7 +117,7 @@ pub fn configure_site(
     let typed = cache_argument(arguments, top).filter(|_| !section.has("cache"));
     let word = typed.or_else(|| section.text("cache"));
     let mut cache = CacheConfig::default();
-    section.fill(Destination::cache, &mut cache);
+    section.fill(|spec| spec.target.cache(), &mut cache);
     check_ignored_writes(section, &cache.ignore_writes);
     cache.rules.preset = preset(section, site);
     cache.rules.never = never_cached_paths(section);

@@ -6,7 +6,7 @@
 //! - `source`: the configuration files; [`reader`]: reads them along that table; [`value`]: parses the values.
 //! - [`server`], [`identity`], `listen`, [`pool`], `embed`, [`fastcgi`], [`programs`], [`site`], [`rules`], [`tls`],
 //!   [`cache`]: turn sections into typed settings.
-//! - `pool_forms`, `pool_section`, `process_manager`, `site_options`: code that several of these share.
+//! - `pool_section`, `process_manager`, `site_options`: code that several of these share.
 //! - `application`: defaults for a site according to the application in its root.
 //! - [`acme`], [`tls`]: certificates that are ordered, and certificates from files.
 //! - [`environment`], [`php_variables`]: settings that containers pass in environment variables.
@@ -34,7 +34,6 @@ pub mod mistake;
 pub mod options;
 pub mod php_variables;
 pub mod pool;
-mod pool_forms;
 mod pool_section;
 mod process_manager;
 pub mod programs;

@@ -5,12 +5,12 @@
 //! A new option needs a row here, a field of the struct that uses it (the row names the field), and code that uses the
 //! field.
 
+use howdah_executor::PoolMode;
 use howdah_server::cache::CacheConfig;
 
 use super::ServerOptions;
 use super::job::PRESET_NAMES;
 use super::kind::OptionKind;
-use super::pool_forms::PoolForms;
 use super::value::OptionValue;
 
 /// An option.
@@ -41,8 +41,8 @@ pub enum Destination {
     Reader,
     /// This field of the server's options.
     Server(fn(&mut ServerOptions, OptionValue)),
-    /// These fields of a pool's configuration.
-    Pool(fn(&mut PoolForms, OptionValue)),
+    /// This field of a pool's configuration, in each mode that has the option.
+    Pool(fn(&mut PoolMode, OptionValue)),
     /// This field of a site's cache.
     Cache(fn(&mut CacheConfig, OptionValue)),
 }
@@ -57,7 +57,7 @@ impl Destination {
     }
 
     /// Returns the setter of a pool's configuration, if that is the destination.
-    pub fn pool(self) -> Option<fn(&mut PoolForms, OptionValue)> {
+    pub fn pool(self) -> Option<fn(&mut PoolMode, OptionValue)> {
         match self {
             Destination::Pool(put) => Some(put),
             _ => None,
@@ -160,8 +160,12 @@ macro_rules! server {
     ($($field:ident).+) => { Destination::Server(|to, value| value.store_in(&mut to.$($field).+)) };
 }
 macro_rules! pool {
-    ($($($field:ident).+),+) => {
-        Destination::Pool(|to, value| { $(value.clone().store_in(&mut to.$($field).+);)+ })
+    ($($mode:ident.$($field:ident).+),+) => {
+        Destination::Pool(|to, value| match to {
+            $(PoolMode::$mode(config) => value.store_in(&mut config.$($field).+),)+
+            #[allow(unreachable_patterns, reason = "some options have a field in every mode")]
+            other => unreachable!("the table of options has no field of mode `{}`", other.word()),
+        })
     };
 }
 macro_rules! cache {
@@ -388,15 +392,15 @@ options! {
         "mode": OptionKind::Word(&MODES), "",
             "How this pool runs scripts, in place of the `mode` at the top.",
             "For pools of several modes.";
-        "queue_size": OptionKind::Integer(0, 65535), "1024" => pool!(embed.queue_size, client.queue_size, cgi.queue_size),
+        "queue_size": OptionKind::Integer(0, 65535), "1024" => pool!(Embed.queue_size, FastCgi.queue_size, Pool.client.queue_size, Cgi.queue_size),
             "Most requests that wait for a process; clients take turns. Beyond it, the newest request of the client that has most is refused: 503 `QueueFull`.",
             "For sites that would rather refuse early.";
         "queue_timeout": OptionKind::Time(10, 3600 * SECOND), "30s"
-            => pool!(embed.queue_timeout, client.queue_timeout, cgi.queue_timeout),
+            => pool!(Embed.queue_timeout, FastCgi.queue_timeout, Pool.client.queue_timeout, Cgi.queue_timeout),
             "Longest wait for a process; then 503 `QueueTimeout`.",
             "For clients that give up sooner or later.";
         "request_terminate_timeout": OptionKind::TimeOrOff(100, DAY), "300s"
-            => pool!(embed.request_terminate_timeout, client.request_terminate_timeout, cgi.request_terminate_timeout),
+            => pool!(Embed.request_terminate_timeout, FastCgi.request_terminate_timeout, Pool.client.request_terminate_timeout, Cgi.request_terminate_timeout),
             "Longest time a script may run, sleep included; then its process is killed: 504 `TerminateTimeout`.",
             "For long reports and imports.";
     }
@@ -408,14 +412,14 @@ options! {
             "`USER` or `USER:GROUP` that PHP runs as, when root starts the server; by default the server's.",
             "For sites that must not read each other's files.";
         "php_ini": OptionKind::Path, "", "php.ini in place of the one PHP would find.", "For pools with different settings.";
-        "php_value": OptionKind::Pairs, "" => pool!(embed.defines, programs.ini.defines, cgi.ini.defines),
+        "php_value": OptionKind::Pairs, "" => pool!(Embed.defines, Pool.ini.defines, Cgi.ini.defines),
             "`[pool.NAME.php_value]`: PHP settings from its start (`-d`), such as `opcache.memory_consumption`, `extension`; `opcache.validate_timestamps = 0` where deployments end with `howdah reload`, `opcache.revalidate_freq = 0` for development.",
             "For all that php.ini should not say for every pool.";
         "env": OptionKind::Pairs, ""
-            => pool!(embed.environment, programs.identity.environment, cgi.identity.environment),
+            => pool!(Embed.environment, Pool.identity.environment, Cgi.identity.environment),
             "`[pool.NAME.env]`: environment of the processes.", "For applications configured by it.";
         "clear_env": OptionKind::OnOff, "on"
-            => pool!(embed.clear_env, programs.identity.clear_env, cgi.identity.clear_env),
+            => pool!(Embed.clear_env, Pool.identity.clear_env, Cgi.identity.clear_env),
             "Pass PHP only `env`, `--env`, PATH, PHPRC and PHP_INI_SCAN_DIR. `off`: the server's whole environment.",
             "`off` is for containers, whose environment is the configuration.";
     }
@@ -428,27 +432,27 @@ options! {
         "max_spare_servers": OptionKind::IntegerOrAuto(1, 1000), "auto",
             "`dynamic`: a process is stopped when more are idle; `auto`: twice the cores.", "For bursts.";
         "process_idle_timeout": OptionKind::Time(SECOND, DAY), "10s"
-            => pool!(embed.process_idle_timeout, programs.process_idle_timeout),
+            => pool!(Embed.process_idle_timeout, Pool.process_idle_timeout),
             "An idle process beyond the spares is stopped after this time.", "For memory that is needed elsewhere sooner.";
-        "max_requests": OptionKind::Integer(0, 1 << 40), "0" => pool!(embed.max_requests, programs.max_requests),
+        "max_requests": OptionKind::Integer(0, 1 << 40), "0" => pool!(Embed.max_requests, Pool.max_requests),
             "Requests after which a process is replaced (`worker`: up to a tenth, `pool`: a fifth fewer); 0: never.",
             "For code that leaks anything but memory.";
-        "max_memory": OptionKind::SizeOrOff(16 * M, T), "512M" => pool!(embed.max_memory, programs.max_memory),
+        "max_memory": OptionKind::SizeOrOff(16 * M, T), "512M" => pool!(Embed.max_memory, Pool.max_memory),
             "Resident memory above which a process is replaced between requests.",
             "For applications that need more than four times PHP's memory_limit.";
     }
     "pool.*" OURS {
         "php": OptionKind::Text, "",
             "As `php` of the server, for this pool.", "For sites that need different versions of PHP.";
-        "shared_cache": OptionKind::SizeOrOff(M, T), "off" => pool!(embed.shared_cache),
+        "shared_cache": OptionKind::SizeOrOff(M, T), "off" => pool!(Embed.shared_cache),
             "Memory for values that PHP keeps from one request to the next: [shared cache](shared-cache.md).",
             "`64M` for the object cache of WordPress.";
         "watch": OptionKind::Texts, "",
             "Patterns of files (`src/**/*.php`; in mode `worker` relative to the script): when one changes, processes are replaced one after the other. At most 8192 directories (`WatchIncomplete`).",
             "For development, and deployments that do not end with `howdah reload`.";
-        "request_slowlog_timeout": OptionKind::TimeOrOff(100, DAY), "10s" => pool!(embed.request_slowlog_timeout),
+        "request_slowlog_timeout": OptionKind::TimeOrOff(100, DAY), "10s" => pool!(Embed.request_slowlog_timeout),
             "A request that runs longer has its PHP stack logged (`SlowRequest`).", "For scripts that are meant to run long.";
-        "request_terminate_timeout_track_finished": OptionKind::OnOff, "off" => pool!(embed.track_finished),
+        "request_terminate_timeout_track_finished": OptionKind::OnOff, "off" => pool!(Embed.track_finished),
             "`request_terminate_timeout` also ends what a script does after its response: after `fastcgi_finish_request()`, and in shutdown functions.",
             "For applications whose background work may hang.";
     }
@@ -471,18 +475,18 @@ options! {
         "fastcgi": OptionKind::Texts, "",
             "Backends: `unix:PATH`, `HOST:PORT`, a range such as `127.0.0.1:9000-9007`; `weight=N` may follow. The least busy one gets a request.",
             "Needed in mode `fastcgi`.";
-        "script_root": OptionKind::Pairs, "" => pool!(client.script_root),
+        "script_root": OptionKind::Pairs, "" => pool!(FastCgi.script_root),
             "`[pool.NAME.script_root]`: directories here and their names where scripts run: `\"/srv/site\" = \"/var/www/html\"`.",
             "For php-fpm in another container or a chroot.";
     }
     "pool.*" BACKENDS {
-        "max_connections": OptionKind::IntegerOrAuto(1, 4096), "auto" => pool!(client.max_connections),
+        "max_connections": OptionKind::IntegerOrAuto(1, 4096), "auto" => pool!(FastCgi.max_connections, Pool.client.max_connections),
             "Connections per backend: php-fpm's `pm.max_children`, which it does not report. `auto`: what the backend reports (php-cgi does), else found by trial. `--children N` overrides it.",
             "Set it before php-fpm; keep_connections needs it.";
-        "keep_connections": OptionKind::OnOff, "on" => pool!(client.keep_connections),
+        "keep_connections": OptionKind::OnOff, "on" => pool!(FastCgi.keep_connections, Pool.client.keep_connections),
             "Reuse connections for one second, where the number of processes is known: each holds one. A connection that has carried a request body is never reused.",
             "`off` is for scripts that work on after `fastcgi_finish_request()`.";
-        "read_timeout": OptionKind::TimeOrOff(10, DAY), "off" => pool!(client.read_timeout),
+        "read_timeout": OptionKind::TimeOrOff(10, DAY), "off" => pool!(FastCgi.read_timeout, Pool.client.read_timeout),
             "Longest silence of a backend; then 504 `BackendTimeout`.", "For backends that hang without ending.";
     }
     "site" ANY {
@@ -897,6 +901,11 @@ pub fn find(section: &str, key: &str) -> Option<&'static OptionSpec> {
 }
 
 impl OptionSpec {
+    /// Returns whether a pool of this mode has the option.
+    pub fn is_for_mode(&self, mode: &str) -> bool {
+        self.modes.is_empty() || self.modes.contains(&mode)
+    }
+
     /// Returns the full name, such as `pool.*.queue_size`.
     pub fn full_name(&self) -> String {
         if self.section.is_empty() {

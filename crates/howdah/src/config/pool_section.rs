@@ -25,7 +25,7 @@ pub struct PoolOverrides {
     pub environment: Vec<(String, String)>,
 }
 
-/// The inputs from which a pool's configuration is made, besides [`PoolForms`].
+/// The inputs from which a pool's configuration is made, besides the values that the table of options stores in it.
 pub struct PoolSection<'p, 'f, 'm, 't> {
     /// The command line.
     pub arguments: &'p ServeArguments,

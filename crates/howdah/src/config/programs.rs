@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use howdah_executor::config::{
-    CgiConfig, FastCgiConfig, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
+    CgiConfig, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
 };
 
 use super::pool_section::{PoolSection, max_children, php_ini, pool_identity};
@@ -23,10 +23,9 @@ pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_, '_, '_, '_>) -> CgiConf
     config
 }
 
-/// Completes `config` for mode `pool` from the rest of its section; `client` describes how the front connects.
+/// Completes `config` for mode `pool` from the rest of its section.
 pub fn program_pool(
     mut config: ProgramPoolConfig,
-    client: FastCgiConfig,
     pool: &PoolSection<'_, '_, '_, '_>,
 ) -> ProgramPoolConfig {
     let section = pool.section;
@@ -37,11 +36,13 @@ pub fn program_pool(
         .first()
         .and_then(|program| Path::new(program).file_name()?.to_str())
         .is_some_and(|file| file.starts_with("php-cgi"));
+    // The option limits the connections to each program, and the executor knows the programs.
+    let connections = config.client.max_connections.take();
     config.processes = match section.text("processes").as_deref() {
         Some("shared") => Processes::Shared,
         Some("auto") if is_php => Processes::Shared,
         _ => Processes::Independent {
-            connections: client.max_connections.unwrap_or(1),
+            connections: connections.unwrap_or(1),
         },
     };
     if config.processes == Processes::Shared {
@@ -51,10 +52,6 @@ pub fn program_pool(
     config.max_children = max_children(section, pool.overrides);
     config.pm = process_manager(section, config.max_children, pool.overrides, false);
     config.spawner_timeout = pool.timeouts.fork;
-    config.client = FastCgiConfig {
-        max_connections: None,
-        ..client
-    };
     config
 }
 

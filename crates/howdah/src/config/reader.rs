@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::environment::EnvironmentOptions;
 use super::kind::OptionKind;
 use super::mistake::Mistakes;
-use super::options::{self, Destination, OPTIONS, OptionSpec};
+use super::options::{self, OPTIONS, OptionSpec};
 use super::source::ConfigSource;
 use super::suggest;
 use super::value::{self, OptionValue, WrittenValue};
@@ -232,14 +232,14 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
         value::parse(spec.kind, &WrittenValue::written(spec.default)).ok()
     }
 
-    /// Stores the values of all options of this section whose `target` is a field of `to`.
+    /// Stores the values of all options of this section for which `setter` returns a setter of a field of `to`.
     pub fn fill<T>(
         &self,
-        target: impl Fn(Destination) -> Option<fn(&mut T, OptionValue)>,
+        setter: impl Fn(&OptionSpec) -> Option<fn(&mut T, OptionValue)>,
         to: &mut T,
     ) {
         let specs = OPTIONS.iter().filter(|spec| spec.section == self.name);
-        for (spec, put) in specs.filter_map(|spec| Some((spec, target(spec.target)?))) {
+        for (spec, put) in specs.filter_map(|spec| Some((spec, setter(spec)?))) {
             let value = match spec.kind {
                 OptionKind::Texts => {
                     let texts = self.texts(spec.key).into_iter();

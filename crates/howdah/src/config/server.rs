@@ -7,7 +7,7 @@ use howdah_server::encoding::{Coding, EncodingConfig};
 use howdah_server::log::{AccessFormat, DaemonTarget, LogTarget};
 
 use super::kind::OptionKind;
-use super::options::{self, Destination};
+use super::options;
 use super::reader::ConfigSection;
 use super::value::{self, WrittenValue};
 use super::{LogSettings, ServerOptions, StatusSettings};
@@ -85,7 +85,7 @@ pub fn options(top: &ConfigSection<'_, '_, '_>) -> ServerOptions {
     let mut options = ServerOptions::default();
     for name in ["limits", "timeouts"] {
         top.section(name, name)
-            .fill(Destination::server, &mut options);
+            .fill(|spec| spec.target.server(), &mut options);
     }
     let directory = &options.buffers.directory;
     if !directory.is_dir() {
