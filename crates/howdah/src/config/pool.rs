@@ -22,8 +22,8 @@ const MIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Returns all pools, or the one default pool if the file names none.
 pub fn pools(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
-    program: &PhpProgramLookup<'_, '_, '_, '_>,
+    top: &ConfigSection<'_>,
+    program: &PhpProgramLookup<'_>,
     identity: &ServerIdentity,
     timeouts: &Timeouts,
 ) -> Vec<PoolMode> {
@@ -38,7 +38,7 @@ pub fn pools(
         environment: command_line_environment(arguments, top),
     };
     let usual_mode = top.text("mode").unwrap_or_default();
-    let mode_of = |section: &ConfigSection<'_, '_, '_>| {
+    let mode_of = |section: &ConfigSection<'_>| {
         let own = overrides.mode.clone().or_else(|| section.text("mode"));
         own.unwrap_or_else(|| usual_mode.clone())
     };
@@ -49,35 +49,32 @@ pub fn pools(
         fork: (timeouts.hang / 3).max(MIN_RESPONSE_TIMEOUT),
         shutdown: timeouts.drain,
     };
-    let pool =
-        |((name, section), mode): (&(Located<String>, ConfigSection<'_, '_, '_>), String)| {
-            let filled = fill_options(section, &mode, &name.value);
-            let pool = PoolSection {
-                arguments,
-                section,
-                identity,
-                overrides: &overrides,
-                timeouts: process_timeouts,
-            };
-            match filled {
-                PoolMode::FastCgi(config) => {
-                    PoolMode::FastCgi(fastcgi::pool(config, section, arguments, &overrides))
-                }
-                PoolMode::Pool(config) => PoolMode::Pool(program_pool(config, &pool)),
-                PoolMode::Cgi(config) => PoolMode::Cgi(cgi(config, &pool)),
-                PoolMode::Embed(config) if mode == "worker" => {
-                    PoolMode::Embed(embed::worker(config, program, &pool))
-                }
-                PoolMode::Embed(config) => PoolMode::Embed(embed::embed(config, program, &pool)),
-            }
+    let pool = |((name, section), mode): (&(Located<String>, ConfigSection<'_>), String)| {
+        let filled = fill_options(section, &mode, &name.value);
+        let pool = PoolSection {
+            arguments,
+            section,
+            identity,
+            overrides: &overrides,
+            timeouts: process_timeouts,
         };
+        match filled {
+            PoolMode::FastCgi(config) => {
+                PoolMode::FastCgi(fastcgi::pool(config, section, arguments, &overrides))
+            }
+            PoolMode::Pool(config) => PoolMode::Pool(program_pool(config, &pool)),
+            PoolMode::Cgi(config) => PoolMode::Cgi(cgi(config, &pool)),
+            PoolMode::Embed(config) if mode == "worker" => {
+                PoolMode::Embed(embed::worker(config, program, &pool))
+            }
+            PoolMode::Embed(config) => PoolMode::Embed(embed::embed(config, program, &pool)),
+        }
+    };
     sections.iter().zip(modes).map(pool).collect()
 }
 
 /// Returns the tables `[pool.NAME]`, or an empty one if there are none.
-fn sections<'f, 'm, 't>(
-    top: &ConfigSection<'f, 'm, 't>,
-) -> Vec<(Located<String>, ConfigSection<'f, 'm, 't>)> {
+fn sections<'c>(top: &ConfigSection<'c>) -> Vec<(Located<String>, ConfigSection<'c>)> {
     let mut sections = top.named_sections("pool", "pool.*");
     for (name, _) in &sections {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -105,7 +102,7 @@ fn sections<'f, 'm, 't>(
 }
 
 /// Returns the mode that the command line sets for every pool. `--worker` and `--fastcgi` imply a mode, too.
-fn mode_override(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> Option<String> {
+fn mode_override(arguments: &ServeArguments, top: &ConfigSection<'_>) -> Option<String> {
     let mut mode = arguments
         .mode
         .as_ref()
@@ -130,8 +127,8 @@ fn mode_override(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) ->
 /// apply to, that is a mistake; if only some pools ignore them, there is advice.
 fn check_ini_arguments(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
-    sections: &[(Located<String>, ConfigSection<'_, '_, '_>)],
+    top: &ConfigSection<'_>,
+    sections: &[(Located<String>, ConfigSection<'_>)],
     modes: &[String],
 ) {
     let names = sections.iter().zip(modes);
@@ -161,7 +158,7 @@ fn check_ini_arguments(
 
 /// Returns the configuration of a pool of this mode and name, with the values that the table of options stores in it.
 /// Refuses options of other modes, because they were set on purpose and have no effect.
-fn fill_options(section: &ConfigSection<'_, '_, '_>, mode: &str, name: &str) -> PoolMode {
+fn fill_options(section: &ConfigSection<'_>, mode: &str, name: &str) -> PoolMode {
     let of_other_modes = section
         .given_options()
         .filter(|spec| !spec.is_for_mode(mode));
@@ -213,7 +210,7 @@ fn blank_pool(mode: &str, name: String) -> PoolMode {
 
 fn command_line_defines(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
 ) -> Vec<(String, String)> {
     let read = |text: &String| {
         parse_define(text)
@@ -236,7 +233,7 @@ pub fn parse_define(text: &str) -> Result<(String, String), String> {
 /// environment.
 fn command_line_environment(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
 ) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for text in &arguments.env {
@@ -273,9 +270,8 @@ mod tests {
 
     #[test]
     fn pool_options_have_a_field_in_each_of_their_modes() {
-        let mut mistakes = Mistakes::default();
         let source = ConfigSource::from_text("", "");
-        let file = ConfigReader::new(&mut mistakes, &source, Validation::Trusted);
+        let file = ConfigReader::new(Mistakes::default(), &source, Validation::Trusted);
         let section = ConfigSection::new(&file, "pool.*", None, None, &[]);
         let OptionKind::Word(modes) = options::find("pool.*", "mode").unwrap().kind else {
             panic!("a mode is a word");

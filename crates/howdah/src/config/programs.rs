@@ -12,7 +12,7 @@ use super::process_manager::process_manager;
 use super::reader::{ConfigSection, Validation};
 
 /// Completes `config` for mode `cgi` from the rest of its section.
-pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_, '_, '_, '_>) -> CgiConfig {
+pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_>) -> CgiConfig {
     set_common_options(&mut config.identity, &mut config.ini, pool);
     // A cache that is lost at the end of the request only costs time: see docs/performance.md. php_value may enable it.
     let opcache_off = ("opcache.enable".to_owned(), "0".to_owned());
@@ -24,10 +24,7 @@ pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_, '_, '_, '_>) -> CgiConf
 }
 
 /// Completes `config` for mode `pool` from the rest of its section.
-pub fn program_pool(
-    mut config: ProgramPoolConfig,
-    pool: &PoolSection<'_, '_, '_, '_>,
-) -> ProgramPoolConfig {
+pub fn program_pool(mut config: ProgramPoolConfig, pool: &PoolSection<'_>) -> ProgramPoolConfig {
     let section = pool.section;
     set_common_options(&mut config.identity, &mut config.ini, pool);
     config.command = command(section);
@@ -55,7 +52,7 @@ pub fn program_pool(
     config
 }
 
-fn refuse_options_of_independent_programs(section: &ConfigSection<'_, '_, '_>) {
+fn refuse_options_of_independent_programs(section: &ConfigSection<'_>) {
     for key in ["pm", "max_memory", "max_connections"] {
         if section.has(key) {
             let message = format!(
@@ -71,7 +68,7 @@ fn refuse_options_of_independent_programs(section: &ConfigSection<'_, '_, '_>) {
 fn set_common_options(
     identity: &mut ProgramIdentity,
     ini: &mut ProgramIni,
-    pool: &PoolSection<'_, '_, '_, '_>,
+    pool: &PoolSection<'_>,
 ) {
     let overrides = pool.overrides;
     let account = pool_identity(pool.section, pool.identity);
@@ -83,7 +80,7 @@ fn set_common_options(
 
 /// Returns `command`, with the path of its program looked up. The front does not start the program and does not look it
 /// up.
-fn command(section: &ConfigSection<'_, '_, '_>) -> Vec<String> {
+fn command(section: &ConfigSection<'_>) -> Vec<String> {
     let mut words: Vec<String> = section
         .texts("command")
         .into_iter()
