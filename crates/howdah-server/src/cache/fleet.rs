@@ -246,7 +246,12 @@ impl PageCache {
             return format!("site {}: the page cache is off", explanation.site);
         }
         let mut facts = Vec::new();
-        if !self.may_serve_by_fleet() {
+        if self
+            .process
+            .fleet
+            .as_ref()
+            .is_some_and(|fleet| !fleet.may_serve())
+        {
             facts.push("this member has no lease and renders every page");
         }
         let lines = explanation.lines.iter().map(|line| line.trim());

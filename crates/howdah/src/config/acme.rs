@@ -84,7 +84,7 @@ fn may_bind(port: u16) -> bool {
 /// Makes the site of the command line serve the names of `--domain`, over HTTPS only.
 pub fn add_domains_to_site(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     site: &mut SiteConfig,
 ) {
     for name in &arguments.domain {
@@ -106,7 +106,7 @@ pub fn add_domains_to_site(
 /// Checks that `--domain` has an address for HTTPS. Without one, the site would be served without TLS, unnoticed.
 pub fn check_command_line(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     listen: &[ListenSettings],
 ) {
     if let Some(name) = arguments.domain.first()
@@ -158,7 +158,7 @@ pub fn default_directory() -> PathBuf {
 
 /// Returns the settings of ordering certificates for these names, or `None` if there is nothing to order.
 pub fn settings(
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     listen: &[ListenSettings],
     wanted: Vec<String>,
     chosen: &mut Vec<String>,
@@ -213,7 +213,7 @@ pub fn settings(
     Some(settings)
 }
 
-fn authorities(section: &ConfigSection<'_, '_, '_>) -> Vec<AcmeAuthority> {
+fn authorities(section: &ConfigSection<'_>) -> Vec<AcmeAuthority> {
     let file = section.file();
     let keys = section.pairs("eab");
     let mut found: Vec<AcmeAuthority> = Vec::new();
@@ -296,7 +296,7 @@ fn describe_choices(settings: &howdah_acme::AcmeSettings, chosen: &mut Vec<Strin
 
 /// Checks the owner of the directory: no user that runs PHP may read the keys, and root should not order certificates.
 pub fn check_owner(
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     settings: &howdah_acme::AcmeSettings,
     identity: &ServerIdentity,
     pools: &[PoolMode],

@@ -12,7 +12,7 @@ use super::site_options::default_site;
 
 /// Closes the paths that the application in the root of `site` closes, and adds advice about what else it needs.
 pub fn close_and_advise(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     site: &mut SiteConfig,
     chosen: &mut Vec<String>,
 ) {
@@ -50,7 +50,7 @@ fn closed_paths_message(site: &SiteConfig, found: &Recognised) -> String {
 }
 
 fn advise(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     site: &SiteConfig,
     found: &Recognised,
     same: bool,

@@ -10,7 +10,6 @@ use howdah_site::site::config::SiteConfig;
 use howdah_site::site::recognise::{Application, application};
 use howdah_site::site::subfolder;
 
-use super::options::Destination;
 use super::reader::{ConfigSection, SourcePlace};
 use super::server::networks;
 use super::suggest;
@@ -26,7 +25,7 @@ pub struct CacheDisk {
 }
 
 /// Returns the settings of the pages on disk, if `cache.path` is set.
-pub fn disk(top: &ConfigSection<'_, '_, '_>, sites: &[SiteConfig]) -> Option<CacheDisk> {
+pub fn disk(top: &ConfigSection<'_>, sites: &[SiteConfig]) -> Option<CacheDisk> {
     let section = top.section("cache", "cache");
     let size = section.size("disk_size").unwrap_or_default();
     // The path is made absolute, because the server's processes may run in other directories.
@@ -79,7 +78,7 @@ fn scheme(word: &str) -> Option<CacheScheme> {
 }
 
 /// Returns the word from the command line, checked like the option's value.
-fn cache_argument(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> Option<String> {
+fn cache_argument(arguments: &ServeArguments, top: &ConfigSection<'_>) -> Option<String> {
     let word = arguments.cache.as_ref()?;
     super::server::checked_argument(top, "--cache", "site", "cache", word)
 }
@@ -87,7 +86,7 @@ fn cache_argument(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -
 /// Configures the cache of a directory that is served without a `[[site]]`.
 pub fn configure_default_site(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     site: &mut SiteConfig,
 ) {
     let Some(word) = cache_argument(arguments, top) else {
@@ -98,7 +97,8 @@ pub fn configure_default_site(
     };
     let mut cache = CacheConfig::default();
     // A section that is not in the file has every option at its default.
-    ConfigSection::new(top.file(), "site", None, None, &[]).fill(Destination::cache, &mut cache);
+    ConfigSection::new(top.file(), "site", None, None, &[])
+        .fill(|spec| spec.target.cache(), &mut cache);
     cache.rules.scheme = scheme;
     cache.rules.preset = preset_of(site);
     cache.dry_run = word == "dry-run";
@@ -110,14 +110,14 @@ pub fn configure_default_site(
 /// Configures the cache of a `[[site]]`. Its own options take precedence over the command line.
 pub fn configure_site(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
-    section: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
+    section: &ConfigSection<'_>,
     site: &mut SiteConfig,
 ) {
     let typed = cache_argument(arguments, top).filter(|_| !section.has("cache"));
     let word = typed.or_else(|| section.text("cache"));
     let mut cache = CacheConfig::default();
-    section.fill(Destination::cache, &mut cache);
+    section.fill(|spec| spec.target.cache(), &mut cache);
     check_ignored_writes(section, &cache.ignore_writes);
     cache.rules.preset = preset(section, site);
     cache.rules.never = never_cached_paths(section);
@@ -137,7 +137,7 @@ pub fn configure_site(
 
 /// Adds advice for modes in which PHP cannot report what a run does besides its response.
 pub fn advise_of_mode(
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     place: SourcePlace,
     pools: &[PoolMode],
     site: &SiteConfig,
@@ -158,7 +158,7 @@ pub fn advise_of_mode(
 }
 
 /// Returns the settings of purging over HTTP.
-fn purge_access(section: &ConfigSection<'_, '_, '_>) -> PurgeAccess {
+fn purge_access(section: &ConfigSection<'_>) -> PurgeAccess {
     let mut access = PurgeAccess::default();
     access.networks = networks(section, "cache_purge_from", Some(&mut access.unix));
     if let Some(token) = section.text("cache_purge_token").filter(|t| !t.is_empty()) {
@@ -201,7 +201,7 @@ fn announce_litespeed_cache(site: &mut SiteConfig) {
 
 /// Checks the tables whose writes change no page. A star represents a whole name, or for every name. A pattern for
 /// every name is refused, because pages would then survive every write.
-fn check_ignored_writes(section: &ConfigSection<'_, '_, '_>, patterns: &[String]) {
+fn check_ignored_writes(section: &ConfigSection<'_>, patterns: &[String]) {
     for pattern in patterns {
         if pattern.trim_matches('*').is_empty() {
             let message = format!(
@@ -215,7 +215,7 @@ fn check_ignored_writes(section: &ConfigSection<'_, '_, '_>, patterns: &[String]
 
 /// Returns `cache_never`. The paths are parsed in the same way as the router parses paths, because they are compared
 /// with those.
-fn never_cached_paths(section: &ConfigSection<'_, '_, '_>) -> Vec<Vec<u8>> {
+fn never_cached_paths(section: &ConfigSection<'_>) -> Vec<Vec<u8>> {
     let mut never = Vec::new();
     for path in section.texts("cache_never") {
         match UrlPath::parse(path.value.as_bytes()) {
@@ -232,7 +232,7 @@ fn never_cached_paths(section: &ConfigSection<'_, '_, '_>) -> Vec<Vec<u8>> {
     never
 }
 
-fn preset(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig) -> &'static Preset {
+fn preset(section: &ConfigSection<'_>, site: &SiteConfig) -> &'static Preset {
     let name = section.text("cache_preset").unwrap_or_default();
     if name == "auto" || name.is_empty() {
         return preset_of(site);
@@ -287,7 +287,7 @@ fn other_applications_below(site: &SiteConfig, preset: &Preset) -> Vec<String> {
         .collect()
 }
 
-fn advise(top: &ConfigSection<'_, '_, '_>, place: SourcePlace, site: &SiteConfig) {
+fn advise(top: &ConfigSection<'_>, place: SourcePlace, site: &SiteConfig) {
     let Some(cache) = &site.cache else { return };
     let preset = cache.rules.preset;
     let others = other_applications_below(site, preset);

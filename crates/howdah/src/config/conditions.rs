@@ -25,7 +25,7 @@ pub(super) const CONDITION_KEYS: [&str; 8] = [
 ];
 
 /// Returns all conditions of a rule, including those of its `not`.
-pub(super) fn conditions(section: &ConfigSection<'_, '_, '_>) -> RuleConditions {
+pub(super) fn conditions(section: &ConfigSection<'_>) -> RuleConditions {
     let tables = section.one_or_more_sections("not", "site.rule.not");
     let exceptions = tables.iter().filter_map(exception);
     RuleConditions {
@@ -35,7 +35,7 @@ pub(super) fn conditions(section: &ConfigSection<'_, '_, '_>) -> RuleConditions 
 }
 
 /// Returns one table of `not`.
-fn exception(section: &ConfigSection<'_, '_, '_>) -> Option<RuleException> {
+fn exception(section: &ConfigSection<'_>) -> Option<RuleException> {
     let pattern = given_pattern(section)?;
     let conditions = conditions_without_not(section);
     if section.given_options().next().is_none() {
@@ -48,7 +48,7 @@ fn exception(section: &ConfigSection<'_, '_, '_>) -> Option<RuleException> {
     })
 }
 
-fn conditions_without_not(section: &ConfigSection<'_, '_, '_>) -> RuleConditions {
+fn conditions_without_not(section: &ConfigSection<'_>) -> RuleConditions {
     let methods = section.texts("methods").into_iter();
     RuleConditions {
         methods: methods.map(|text| text.value).collect(),
@@ -62,7 +62,7 @@ fn conditions_without_not(section: &ConfigSection<'_, '_, '_>) -> RuleConditions
 }
 
 /// Returns names and the tests for their values.
-fn value_tests(section: &ConfigSection<'_, '_, '_>, key: &str) -> Vec<(String, ValueTest)> {
+fn value_tests(section: &ConfigSection<'_>, key: &str) -> Vec<(String, ValueTest)> {
     let mut tests = Vec::new();
     for pair in section.pairs(key) {
         let (name, text) = pair.value;
@@ -110,7 +110,7 @@ fn better_condition(variable: &str) -> Option<&'static str> {
 }
 
 /// Returns the client addresses of `from` and `from_file`; a client in either of them matches.
-fn client_addresses(section: &ConfigSection<'_, '_, '_>) -> Option<ClientAddresses> {
+fn client_addresses(section: &ConfigSection<'_>) -> Option<ClientAddresses> {
     if !section.has("from") && !section.has("from_file") {
         return None;
     }

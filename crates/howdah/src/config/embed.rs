@@ -15,8 +15,8 @@ use crate::arguments::ServeArguments;
 /// Completes `config` for mode `embed` from the rest of its section.
 pub fn embed(
     mut config: PoolConfig,
-    program: &PhpProgramLookup<'_, '_, '_, '_>,
-    pool: &PoolSection<'_, '_, '_, '_>,
+    program: &PhpProgramLookup<'_>,
+    pool: &PoolSection<'_>,
 ) -> PoolConfig {
     set_common_options(&mut config, program, pool);
     config.max_children = max_children(pool.section, pool.overrides);
@@ -33,8 +33,8 @@ pub fn embed(
 /// Completes `config` for mode `worker` from the rest of its section.
 pub fn worker(
     mut config: PoolConfig,
-    program: &PhpProgramLookup<'_, '_, '_, '_>,
-    pool: &PoolSection<'_, '_, '_, '_>,
+    program: &PhpProgramLookup<'_>,
+    pool: &PoolSection<'_>,
 ) -> PoolConfig {
     set_common_options(&mut config, program, pool);
     // FrankenPHP's default: a booted application needs much memory, and its requests do not wait for a boot.
@@ -52,8 +52,8 @@ pub fn worker(
 /// Sets the options of both modes: the user that PHP runs as, and its settings, those of the command line last.
 fn set_common_options(
     config: &mut PoolConfig,
-    program: &PhpProgramLookup<'_, '_, '_, '_>,
-    pool: &PoolSection<'_, '_, '_, '_>,
+    program: &PhpProgramLookup<'_>,
+    pool: &PoolSection<'_>,
 ) {
     let identity = pool_identity(pool.section, pool.identity);
     (config.user, config.group) = (identity.user, identity.group);
@@ -73,7 +73,7 @@ fn set_common_options(
 /// Returns the settings from a container's `PHP_…` variables. Only the master needs them, because it starts PHP.
 fn settings_of_variables(
     config: &PoolConfig,
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
 ) -> Vec<(String, String)> {
     let file = section.file();
     if !config.program.is_file() {
@@ -99,7 +99,7 @@ fn settings_of_variables(
 }
 
 /// Returns the patterns of `watch` as they are written.
-fn watch_patterns(section: &ConfigSection<'_, '_, '_>) -> Vec<String> {
+fn watch_patterns(section: &ConfigSection<'_>) -> Vec<String> {
     let patterns = section.texts("watch").into_iter();
     patterns
         .inspect(|text| {
@@ -113,7 +113,7 @@ fn watch_patterns(section: &ConfigSection<'_, '_, '_>) -> Vec<String> {
 }
 
 /// Returns the absolute path of a worker pool's script; an empty path after a mistake.
-fn worker_script(section: &ConfigSection<'_, '_, '_>, arguments: &ServeArguments) -> PathBuf {
+fn worker_script(section: &ConfigSection<'_>, arguments: &ServeArguments) -> PathBuf {
     let (place, script) = match &arguments.worker {
         Some(script) => (None, Some(script.clone())),
         None => (section.place_of("worker"), section.path("worker")),

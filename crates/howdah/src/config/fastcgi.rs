@@ -12,7 +12,7 @@ use crate::arguments::ServeArguments;
 /// Completes `config` for mode `fastcgi` from the rest of its section.
 pub fn pool(
     mut config: FastCgiConfig,
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     arguments: &ServeArguments,
     overrides: &PoolOverrides,
 ) -> FastCgiConfig {
@@ -32,10 +32,7 @@ pub fn pool(
     config
 }
 
-fn backends(
-    section: &ConfigSection<'_, '_, '_>,
-    arguments: &ServeArguments,
-) -> Vec<FastCgiBackend> {
+fn backends(section: &ConfigSection<'_>, arguments: &ServeArguments) -> Vec<FastCgiBackend> {
     let written = match &arguments.fastcgi {
         Some(list) => list
             .split(',')

@@ -11,7 +11,7 @@ use super::reader::ConfigSection;
 const MAX_NAME_BYTES: usize = 100;
 
 /// Returns the settings of `[fleet]`; `None` if this server is not a member of a fleet.
-pub fn fleet(top: &ConfigSection<'_, '_, '_>) -> Option<FleetConfig> {
+pub fn fleet(top: &ConfigSection<'_>) -> Option<FleetConfig> {
     let section = top.section("fleet", "fleet");
     let name = name(&section, "name");
     let member = match section.text("member") {
@@ -61,7 +61,7 @@ pub fn fleet(top: &ConfigSection<'_, '_, '_>) -> Option<FleetConfig> {
 }
 
 /// Returns `release`. Members of the same release share renders.
-pub fn release(top: &ConfigSection<'_, '_, '_>) -> Option<Arc<str>> {
+pub fn release(top: &ConfigSection<'_>) -> Option<Arc<str>> {
     let section = top.section("fleet", "fleet");
     let release = section.text("release").filter(|text| !text.is_empty());
     release.map(Arc::from)
@@ -69,7 +69,7 @@ pub fn release(top: &ConfigSection<'_, '_, '_>) -> Option<Arc<str>> {
 
 /// Reads the secret that signs the pages that members share. It is not in the configuration, which more people may
 /// read.
-fn render_key(section: &ConfigSection<'_, '_, '_>) -> Option<RenderKey> {
+fn render_key(section: &ConfigSection<'_>) -> Option<RenderKey> {
     let release = section.text("release").filter(|text| !text.is_empty());
     let file = section.text("key_file").filter(|text| !text.is_empty());
     let mistake = |key: &str, message: String| {
@@ -107,13 +107,13 @@ fn render_key(section: &ConfigSection<'_, '_, '_>) -> Option<RenderKey> {
     })
 }
 
-fn name(section: &ConfigSection<'_, '_, '_>, key: &str) -> Option<String> {
+fn name(section: &ConfigSection<'_>, key: &str) -> Option<String> {
     let text = section.text(key).unwrap_or_default();
     checked_name(section, key, text)
 }
 
 /// Checks that a name can be part of a key of Valkey.
-fn checked_name(section: &ConfigSection<'_, '_, '_>, key: &str, text: String) -> Option<String> {
+fn checked_name(section: &ConfigSection<'_>, key: &str, text: String) -> Option<String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if !text.is_empty() && text.len() <= MAX_NAME_BYTES && text.bytes().all(fits) {
         return Some(text);
@@ -127,7 +127,7 @@ fn checked_name(section: &ConfigSection<'_, '_, '_>, key: &str, text: String) ->
 }
 
 /// Returns the name of the machine.
-fn machine_name(section: &ConfigSection<'_, '_, '_>) -> Option<String> {
+fn machine_name(section: &ConfigSection<'_>) -> Option<String> {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()

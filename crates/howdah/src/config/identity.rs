@@ -18,7 +18,7 @@ pub struct ServerIdentity {
 }
 
 /// Reads `user` or `--user`, and checks it.
-pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> ServerIdentity {
+pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_>) -> ServerIdentity {
     let identity = match (&arguments.user, top.text("user")) {
         (Some(text), _) => parse_identity(top, "--user", None, text),
         (None, Some(text)) => parse_identity(top, "user", top.place_of("user"), &text),
@@ -85,7 +85,7 @@ fn other_writers(meta: &Metadata) -> Option<String> {
 
 /// Parses `USER_COMMENT` or `USER:GROUP`. Checks that both exist, and that this process may change to them.
 pub fn parse_identity(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     what: &str,
     place: SourcePlace,
     text: &str,

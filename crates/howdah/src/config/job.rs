@@ -48,14 +48,14 @@ const ALL_PRESETS: [JobPreset; 2] = [
 const EVERY_MINUTE: &str = "* * * * *";
 
 /// The configuration that is needed to read a job.
-struct JobContext<'s, 'p, 'f, 'm, 't> {
-    howdah_php: &'s HowdahPhp<'p, 'f, 'm, 't>,
-    identity: &'s ServerIdentity,
-    sites: &'s [SiteConfig],
-    pools: &'s [PoolMode],
+struct JobContext<'c> {
+    howdah_php: &'c HowdahPhp<'c>,
+    identity: &'c ServerIdentity,
+    sites: &'c [SiteConfig],
+    pools: &'c [PoolMode],
 }
 
-impl JobContext<'_, '_, '_, '_, '_> {
+impl JobContext<'_> {
     /// Returns the sites whose pages depend on a job's writes, if its command names no site.
     ///
     /// Root and the user of the front can influence every site anyway. Another user runs the PHP of their own sites and
@@ -94,8 +94,8 @@ fn pools_of(site: &SiteConfig) -> impl Iterator<Item = &str> {
 
 /// Returns all jobs. The front does not run jobs and does not read them.
 pub fn jobs(
-    top: &ConfigSection<'_, '_, '_>,
-    howdah_php: &HowdahPhp<'_, '_, '_, '_>,
+    top: &ConfigSection<'_>,
+    howdah_php: &HowdahPhp<'_>,
     identity: &ServerIdentity,
     sites: &[SiteConfig],
     pools: &[PoolMode],
@@ -125,10 +125,7 @@ pub fn jobs(
 }
 
 /// Returns `None` after a mistake that leaves nothing to check further.
-fn job(
-    section: &ConfigSection<'_, '_, '_>,
-    server: &JobContext<'_, '_, '_, '_, '_>,
-) -> Option<JobSettings> {
+fn job(section: &ConfigSection<'_>, server: &JobContext<'_>) -> Option<JobSettings> {
     let mistake = |key: &str, message: String| {
         section.file().mistake(section.place_of(key), message);
     };
@@ -200,7 +197,7 @@ fn job(
 
 /// Returns the directory of a preset's file, which is in a site's root or in the root's parent.
 fn preset_directory(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     preset: &JobPreset,
     sites: &[SiteConfig],
 ) -> Option<PathBuf> {
@@ -232,7 +229,7 @@ fn preset_directory(
 }
 
 /// WordPress also runs its cron within visitors' requests unless it is configured otherwise.
-fn advise(section: &ConfigSection<'_, '_, '_>, preset: &JobPreset, directory: &Path) {
+fn advise(section: &ConfigSection<'_>, preset: &JobPreset, directory: &Path) {
     if preset.word == PRESET_NAMES[0] && runs_cron_in_requests(directory) {
         let message = "WordPress also runs its cron within requests of visitors; add define('DISABLE_WP_CRON', true); to wp-config.php";
         section.file().advise(section.place_of("preset"), message);
@@ -251,7 +248,7 @@ pub fn runs_cron_in_requests(directory: &Path) -> bool {
         .is_some_and(|text| !text.contains("DISABLE_WP_CRON"))
 }
 
-fn name(section: &ConfigSection<'_, '_, '_>, preset: Option<&JobPreset>) -> Option<String> {
+fn name(section: &ConfigSection<'_>, preset: Option<&JobPreset>) -> Option<String> {
     let usual = || preset.map(|preset| preset.word.to_owned());
     let name = section.text("name").or_else(usual);
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -265,9 +262,9 @@ fn name(section: &ConfigSection<'_, '_, '_>, preset: Option<&JobPreset>) -> Opti
 
 /// Returns the program of a command `php …`, which runs the same as `howdah php …`.
 fn php_program(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     words: &[String],
-    howdah_php: &HowdahPhp<'_, '_, '_, '_>,
+    howdah_php: &HowdahPhp<'_>,
     usual: impl Fn() -> InvalidatedPages,
 ) -> Option<JobProgram> {
     let mistake = |message: String| {
@@ -319,7 +316,7 @@ fn php_program(
 }
 
 fn other_program(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     first: &str,
     rest: &[String],
     directory: &Path,
@@ -342,10 +339,7 @@ fn other_program(
     })
 }
 
-fn job_timing(
-    section: &ConfigSection<'_, '_, '_>,
-    preset: Option<&JobPreset>,
-) -> Option<JobTiming> {
+fn job_timing(section: &ConfigSection<'_>, preset: Option<&JobPreset>) -> Option<JobTiming> {
     let file = section.file();
     let processes = section.number("processes").map_or(1, |n| n as u32);
     let time_zone = section.text("time_zone");

@@ -21,7 +21,7 @@ const IMPLIED_CONDITIONS: [&str; 6] = ["path", "prefix", "glob", "regex", "metho
 const LOGIN_RATE_AND_BURST: (&str, u32) = ("10/m", 20);
 
 /// Returns the limit of a rule that has one of [`LIMIT_KEYS`].
-pub(super) fn limit(section: &ConfigSection<'_, '_, '_>) -> Option<ClientLimit> {
+pub(super) fn limit(section: &ConfigSection<'_>) -> Option<ClientLimit> {
     if section.is_on("if_missing") {
         let message = "if_missing: a limit counts requests whether or not a file exists";
         section
@@ -60,7 +60,7 @@ pub(super) fn limit(section: &ConfigSection<'_, '_, '_>) -> Option<ClientLimit> 
 }
 
 /// Reads `rate` and `burst`.
-fn rate(section: &ConfigSection<'_, '_, '_>) -> Option<Rate> {
+fn rate(section: &ConfigSection<'_>) -> Option<Rate> {
     let text = section.text("rate")?;
     let rate = match text.parse::<Rate>() {
         Ok(rate) => rate,
@@ -73,7 +73,7 @@ fn rate(section: &ConfigSection<'_, '_, '_>) -> Option<Rate> {
     Some(with_burst(section, rate))
 }
 
-fn with_burst(section: &ConfigSection<'_, '_, '_>, rate: Rate) -> Rate {
+fn with_burst(section: &ConfigSection<'_>, rate: Rate) -> Rate {
     let burst = section
         .number("burst")
         .map(|n| n.min(MAX_RATE_AND_BURST.into()) as u32);
@@ -82,7 +82,7 @@ fn with_burst(section: &ConfigSection<'_, '_, '_>, rate: Rate) -> Rate {
 
 /// Returns the rules of a limit. `limit = "login"` gives one rule for each kind of login request, all with the same
 /// limit; other limits give one rule.
-pub(super) fn rules_of_limit(section: &ConfigSection<'_, '_, '_>, rule: SiteRule) -> Vec<SiteRule> {
+pub(super) fn rules_of_limit(section: &ConfigSection<'_>, rule: SiteRule) -> Vec<SiteRule> {
     if !section.has("limit") {
         return vec![rule];
     }
@@ -99,7 +99,7 @@ pub(super) fn rules_of_limit(section: &ConfigSection<'_, '_, '_>, rule: SiteRule
 }
 
 /// Reads `limit_by`.
-fn limit_by(section: &ConfigSection<'_, '_, '_>) -> Option<LimitBy> {
+fn limit_by(section: &ConfigSection<'_>) -> Option<LimitBy> {
     let text = section.text("limit_by")?;
     let mistake = |why: String| {
         let message = format!("limit_by: {why}");

@@ -15,9 +15,9 @@ use crate::arguments::ServeArguments;
 use crate::sys;
 
 /// The addresses of the server and of its sites, while they are read.
-pub struct ConfiguredListeners<'a, 'f, 'm, 't> {
-    top: &'a ConfigSection<'f, 'm, 't>,
-    trusted: &'a TrustedProxies,
+pub struct ConfiguredListeners<'c> {
+    top: &'c ConfigSection<'c>,
+    trusted: &'c TrustedProxies,
     /// Whether the addresses of the server are configured, not the default.
     chosen: bool,
     common: Vec<(ListenSettings, SourcePlace)>,
@@ -25,12 +25,12 @@ pub struct ConfiguredListeners<'a, 'f, 'm, 't> {
     own: Vec<ListenSettings>,
 }
 
-impl<'a, 'f, 'm, 't> ConfiguredListeners<'a, 'f, 'm, 't> {
+impl<'c> ConfiguredListeners<'c> {
     /// Reads the addresses of the server: the top-level `listen`, or `--listen`.
     pub fn new(
         arguments: &ServeArguments,
-        top: &'a ConfigSection<'f, 'm, 't>,
-        trusted: &'a TrustedProxies,
+        top: &'c ConfigSection<'c>,
+        trusted: &'c TrustedProxies,
     ) -> Self {
         let typed = !arguments.listen.is_empty();
         let mut listeners = ConfiguredListeners {
@@ -68,7 +68,7 @@ impl<'a, 'f, 'm, 't> ConfiguredListeners<'a, 'f, 'm, 't> {
     }
 
     /// Reads the `listen` of a site, which then is served only at these addresses.
-    pub fn read_site(&mut self, section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
+    pub fn read_site(&mut self, section: &ConfigSection<'_>, site: &mut SiteConfig) {
         if !section.has("listen") {
             return;
         }
@@ -235,7 +235,7 @@ fn overlapping_addresses<'a>(
 }
 
 /// Returns the listener of `status.listen`. It must be on loopback unless `allow` names who may see the status.
-pub fn status(top: &ConfigSection<'_, '_, '_>, sites: &[ListenSettings]) -> Option<ListenSettings> {
+pub fn status(top: &ConfigSection<'_>, sites: &[ListenSettings]) -> Option<ListenSettings> {
     let section = top.section("status", "status");
     let (text, place) = (section.text("listen")?, section.place_of("listen"));
     let mistake = |message: String| {
@@ -275,7 +275,7 @@ pub fn status(top: &ConfigSection<'_, '_, '_>, sites: &[ListenSettings]) -> Opti
 
 /// Checks that the owner and group of a unix socket exist, and that we may give them a file.
 fn check_socket_owner(
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     place: &SourcePlace,
     what: &str,
     listen: &ListenSettings,
@@ -363,7 +363,7 @@ fn parse_listen(text: &str) -> Result<ListenSettings, String> {
 /// Refuses a server that runs as root and is reachable from other machines, unless `--user root` states that this is
 /// intended. A proxy that is named in `[trusted_proxies]` makes the server reachable, too.
 pub fn refuse_reachable_root(
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     identity: &ServerIdentity,
     listen: &[ListenSettings],
     proxies: &TrustedProxies,

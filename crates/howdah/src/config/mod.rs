@@ -6,7 +6,7 @@
 //! - `source`: the configuration files; [`reader`]: reads them along that table; [`value`]: parses the values.
 //! - [`server`], [`identity`], `listen`, [`pool`], `embed`, [`fastcgi`], [`programs`], [`site`], [`rules`], [`tls`],
 //!   [`cache`]: turn sections into typed settings.
-//! - `pool_forms`, `pool_section`, `process_manager`, `site_options`: code that several of these share.
+//! - `pool_section`, `process_manager`, `site_options`: code that several of these share.
 //! - `application`: defaults for a site according to the application in its root.
 //! - [`acme`], [`tls`]: certificates that are ordered, and certificates from files.
 //! - [`environment`], [`php_variables`]: settings that containers pass in environment variables.
@@ -34,7 +34,6 @@ pub mod mistake;
 pub mod options;
 pub mod php_variables;
 pub mod pool;
-mod pool_forms;
 mod pool_section;
 mod process_manager;
 pub mod programs;
@@ -240,7 +239,7 @@ pub fn control_socket_path(arguments: &ServeArguments, source: &ConfigSource) ->
 pub fn configured_path(source: &ConfigSource, section: &'static str, key: &str) -> Option<PathBuf> {
     let mut unheard = Mistakes::default();
     let document = source.document(&mut unheard);
-    let file = ConfigReader::new(&mut unheard, source, Validation::Trusted);
+    let file = ConfigReader::new(unheard, source, Validation::Trusted);
     let top = ConfigSection::new(&file, "", Some(&document), None, TOP_LEVEL_TABLES);
     match section {
         "" => top.path(key),
@@ -256,7 +255,7 @@ pub fn names_fleet(source: Option<&ConfigSource>) -> bool {
     let environment = EnvironmentOptions::of_process();
     let mut document = source.document(&mut unheard);
     environment.merge(&mut document, source.end(), &mut unheard);
-    let file = ConfigReader::new(&mut unheard, source, Validation::Trusted);
+    let file = ConfigReader::new(unheard, source, Validation::Trusted);
     let top = ConfigSection::new(&file, "", Some(&document), None, TOP_LEVEL_TABLES);
     top.section("fleet", "fleet")
         .given_options()
@@ -309,12 +308,10 @@ pub fn load_with_environment(
     let mut document = source.document(&mut mistakes);
     environment.merge(&mut document, source.end(), &mut mistakes);
     let mut php_unfit = false;
-    let settings = {
-        let file =
-            ConfigReader::new(&mut mistakes, source, validation).with_environment(environment);
-        let top = ConfigSection::new(&file, "", Some(&document), None, TOP_LEVEL_TABLES);
-        settings(arguments, &top, &mut php_unfit)
-    };
+    let file = ConfigReader::new(mistakes, source, validation).with_environment(environment);
+    let top = ConfigSection::new(&file, "", Some(&document), None, TOP_LEVEL_TABLES);
+    let settings = settings(arguments, &top, &mut php_unfit);
+    let mistakes = file.into_mistakes();
     let variables = environment.names();
     LoadedConfiguration {
         php_unfit,
@@ -329,7 +326,7 @@ pub fn load_with_environment(
 
 fn settings(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     php_unfit: &mut bool,
 ) -> ServeSettings {
     for pattern in top.file().source().unmatched_includes() {
@@ -403,15 +400,15 @@ fn settings(
 }
 
 /// The lazily looked up path of `howdah-php`. The lookup happens only if a pool's mode needs the program.
-pub struct PhpProgramLookup<'s, 'f, 'm, 't> {
-    top: &'s ConfigSection<'f, 'm, 't>,
+pub struct PhpProgramLookup<'c> {
+    top: &'c ConfigSection<'c>,
     found: OnceCell<Option<PathBuf>>,
     /// Whether a program that a pool or the file names is missing.
     missing: Cell<bool>,
 }
 
-impl<'s, 'f, 'm, 't> PhpProgramLookup<'s, 'f, 'm, 't> {
-    fn new(top: &'s ConfigSection<'f, 'm, 't>) -> Self {
+impl<'c> PhpProgramLookup<'c> {
+    fn new(top: &'c ConfigSection<'c>) -> Self {
         PhpProgramLookup {
             top,
             found: OnceCell::new(),
@@ -422,7 +419,7 @@ impl<'s, 'f, 'm, 't> PhpProgramLookup<'s, 'f, 'm, 't> {
     /// Returns the program's path according to the pool or, if the pool does not name one, to the top of the file. The
     /// path is empty if the program is missing, which is recorded as a mistake. It is also empty in the front, because
     /// only the master starts the program.
-    fn path(&self, pool: &ConfigSection<'_, '_, '_>) -> PathBuf {
+    fn path(&self, pool: &ConfigSection<'_>) -> PathBuf {
         if self.top.file().validation == Validation::Trusted {
             return PathBuf::new();
         }
@@ -439,7 +436,7 @@ impl<'s, 'f, 'm, 't> PhpProgramLookup<'s, 'f, 'm, 't> {
         found.unwrap_or_default()
     }
 
-    fn find(&self, section: &ConfigSection<'_, '_, '_>) -> Option<PathBuf> {
+    fn find(&self, section: &ConfigSection<'_>) -> Option<PathBuf> {
         let file = section.file();
         let text = section.text("php");
         let choice = text.map(|text| php::PhpChoice::parse(&text, |path| file.path(path)));

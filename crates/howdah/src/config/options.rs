@@ -5,12 +5,12 @@
 //! A new option needs a row here, a field of the struct that uses it (the row names the field), and code that uses the
 //! field.
 
+use howdah_executor::PoolMode;
 use howdah_server::cache::CacheConfig;
 
 use super::ServerOptions;
 use super::job::PRESET_NAMES;
 use super::kind::OptionKind;
-use super::pool_forms::PoolForms;
 use super::value::OptionValue;
 
 /// An option.
@@ -41,8 +41,8 @@ pub enum Destination {
     Reader,
     /// This field of the server's options.
     Server(fn(&mut ServerOptions, OptionValue)),
-    /// These fields of a pool's configuration.
-    Pool(fn(&mut PoolForms, OptionValue)),
+    /// This field of a pool's configuration, in each mode that has the option.
+    Pool(fn(&mut PoolMode, OptionValue)),
     /// This field of a site's cache.
     Cache(fn(&mut CacheConfig, OptionValue)),
 }
@@ -57,7 +57,7 @@ impl Destination {
     }
 
     /// Returns the setter of a pool's configuration, if that is the destination.
-    pub fn pool(self) -> Option<fn(&mut PoolForms, OptionValue)> {
+    pub fn pool(self) -> Option<fn(&mut PoolMode, OptionValue)> {
         match self {
             Destination::Pool(put) => Some(put),
             _ => None,
@@ -160,8 +160,12 @@ macro_rules! server {
     ($($field:ident).+) => { Destination::Server(|to, value| value.store_in(&mut to.$($field).+)) };
 }
 macro_rules! pool {
-    ($($($field:ident).+),+) => {
-        Destination::Pool(|to, value| { $(value.clone().store_in(&mut to.$($field).+);)+ })
+    ($($mode:ident.$($field:ident).+),+) => {
+        Destination::Pool(|to, value| match to {
+            $(PoolMode::$mode(config) => value.store_in(&mut config.$($field).+),)+
+            #[allow(unreachable_patterns, reason = "some options have a field in every mode")]
+            other => unreachable!("the table of options has no field of mode `{}`", other.word()),
+        })
     };
 }
 macro_rules! cache {
@@ -388,15 +392,15 @@ options! {
         "mode": OptionKind::Word(&MODES), "",
             "How this pool runs scripts, instead of the `mode` at the top level.",
             "Useful for pools with different modes.";
-        "queue_size": OptionKind::Integer(0, 65535), "1024" => pool!(embed.queue_size, client.queue_size, cgi.queue_size),
+        "queue_size": OptionKind::Integer(0, 65535), "1024" => pool!(Embed.queue_size, FastCgi.queue_size, Pool.client.queue_size, Cgi.queue_size),
             "The maximum number of requests that wait for a process. Clients take turns. If the queue is full, the newest request of the client with the most waiting requests gets 503 `QueueFull`.",
             "Useful for sites that should refuse requests early.";
         "queue_timeout": OptionKind::Time(10, 3600 * SECOND), "30s"
-            => pool!(embed.queue_timeout, client.queue_timeout, cgi.queue_timeout),
+            => pool!(Embed.queue_timeout, FastCgi.queue_timeout, Pool.client.queue_timeout, Cgi.queue_timeout),
             "The maximum time that a request waits for a process; then it gets 503 `QueueTimeout`.",
             "Useful for clients that give up sooner or later than that.";
         "request_terminate_timeout": OptionKind::TimeOrOff(100, DAY), "300s"
-            => pool!(embed.request_terminate_timeout, client.request_terminate_timeout, cgi.request_terminate_timeout),
+            => pool!(Embed.request_terminate_timeout, FastCgi.request_terminate_timeout, Pool.client.request_terminate_timeout, Cgi.request_terminate_timeout),
             "The maximum time that a script may run, including sleep; then its process is killed: 504 `TerminateTimeout`.",
             "Useful for long reports and imports.";
     }
@@ -408,14 +412,14 @@ options! {
             "The `USER` or `USER:GROUP` that PHP runs as if root starts the server. The default is the server's user.",
             "Needed for sites that must not read each other's files.";
         "php_ini": OptionKind::Path, "", "A php.ini to use instead of the one that PHP would find.", "Useful for pools with different settings.";
-        "php_value": OptionKind::Pairs, "" => pool!(embed.defines, programs.ini.defines, cgi.ini.defines),
+        "php_value": OptionKind::Pairs, "" => pool!(Embed.defines, Pool.ini.defines, Cgi.ini.defines),
             "`[pool.NAME.php_value]`: PHP settings that apply from the start (`-d`), such as `opcache.memory_consumption` or `extension`. Use `opcache.validate_timestamps = 0` if deployments end with `howdah reload`, and `opcache.revalidate_freq = 0` for development.",
             "Useful for settings that php.ini should not have for every pool.";
         "env": OptionKind::Pairs, ""
-            => pool!(embed.environment, programs.identity.environment, cgi.identity.environment),
+            => pool!(Embed.environment, Pool.identity.environment, Cgi.identity.environment),
             "`[pool.NAME.env]`: environment variables of the processes.", "Useful for applications that are configured with variables.";
         "clear_env": OptionKind::OnOff, "on"
-            => pool!(embed.clear_env, programs.identity.clear_env, cgi.identity.clear_env),
+            => pool!(Embed.clear_env, Pool.identity.clear_env, Cgi.identity.clear_env),
             "Pass PHP only `env`, `--env`, PATH, PHPRC and PHP_INI_SCAN_DIR. `off` passes the whole environment of the server.",
             "Use `off` in containers whose environment is the configuration.";
     }
@@ -428,27 +432,27 @@ options! {
         "max_spare_servers": OptionKind::IntegerOrAuto(1, 1000), "auto",
             "With `dynamic`, a process is stopped when more are idle. `auto` is twice the number of cores.", "Useful for bursts of requests.";
         "process_idle_timeout": OptionKind::Time(SECOND, DAY), "10s"
-            => pool!(embed.process_idle_timeout, programs.process_idle_timeout),
+            => pool!(Embed.process_idle_timeout, Pool.process_idle_timeout),
             "The time after which an idle process beyond the spare ones is stopped.", "Useful if other programs need the memory sooner.";
-        "max_requests": OptionKind::Integer(0, 1 << 40), "0" => pool!(embed.max_requests, programs.max_requests),
+        "max_requests": OptionKind::Integer(0, 1 << 40), "0" => pool!(Embed.max_requests, Pool.max_requests),
             "The number of requests after which a process is replaced (`worker`: up to a tenth fewer, `pool`: up to a fifth fewer); 0 means never.",
             "Useful for code that leaks something other than memory.";
-        "max_memory": OptionKind::SizeOrOff(16 * M, T), "512M" => pool!(embed.max_memory, programs.max_memory),
+        "max_memory": OptionKind::SizeOrOff(16 * M, T), "512M" => pool!(Embed.max_memory, Pool.max_memory),
             "The resident memory above which a process is replaced between two requests.",
             "Useful for applications that need more than four times PHP's memory_limit.";
     }
     "pool.*" OURS {
         "php": OptionKind::Text, "",
             "Like `php` of the server, for this pool.", "Useful for sites that need different versions of PHP.";
-        "shared_cache": OptionKind::SizeOrOff(M, T), "off" => pool!(embed.shared_cache),
+        "shared_cache": OptionKind::SizeOrOff(M, T), "off" => pool!(Embed.shared_cache),
             "The memory for values that PHP keeps from one request to the next: [shared cache](shared-cache.md).",
             "Use `64M` for the object cache of WordPress.";
         "watch": OptionKind::Texts, "",
             "Patterns of files (`src/**/*.php`; in mode `worker` relative to the script). When one of the files changes, the processes are replaced one after the other. The patterns may match at most 8192 directories (`WatchIncomplete`).",
             "Useful for development, and deployments that do not end with `howdah reload`.";
-        "request_slowlog_timeout": OptionKind::TimeOrOff(100, DAY), "10s" => pool!(embed.request_slowlog_timeout),
+        "request_slowlog_timeout": OptionKind::TimeOrOff(100, DAY), "10s" => pool!(Embed.request_slowlog_timeout),
             "If a request runs longer, its PHP stack is logged (`SlowRequest`).", "Raise it for scripts that are meant to run long.";
-        "request_terminate_timeout_track_finished": OptionKind::OnOff, "off" => pool!(embed.track_finished),
+        "request_terminate_timeout_track_finished": OptionKind::OnOff, "off" => pool!(Embed.track_finished),
             "`request_terminate_timeout` also ends the work that a script does after its response: after `fastcgi_finish_request()`, and in shutdown functions.",
             "Useful for applications whose background work may hang.";
     }
@@ -471,18 +475,18 @@ options! {
         "fastcgi": OptionKind::Texts, "",
             "Backends: `unix:PATH`, `HOST:PORT`, or a range such as `127.0.0.1:9000-9007`, optionally followed by `weight=N`. A request goes to the least busy backend.",
             "Needed in mode `fastcgi`.";
-        "script_root": OptionKind::Pairs, "" => pool!(client.script_root),
+        "script_root": OptionKind::Pairs, "" => pool!(FastCgi.script_root),
             "`[pool.NAME.script_root]`: directories on this machine and their names where the scripts run: `\"/srv/site\" = \"/var/www/html\"`.",
             "Useful for php-fpm in another container or a chroot.";
     }
     "pool.*" BACKENDS {
-        "max_connections": OptionKind::IntegerOrAuto(1, 4096), "auto" => pool!(client.max_connections),
+        "max_connections": OptionKind::IntegerOrAuto(1, 4096), "auto" => pool!(FastCgi.max_connections, Pool.client.max_connections),
             "The maximum number of connections per backend: php-fpm's `pm.max_children`, which php-fpm does not report. `auto` uses what the backend reports (php-cgi does), or finds the number by trial. `--children N` overrides it.",
             "Set it for php-fpm; keep_connections needs it.";
-        "keep_connections": OptionKind::OnOff, "on" => pool!(client.keep_connections),
+        "keep_connections": OptionKind::OnOff, "on" => pool!(FastCgi.keep_connections, Pool.client.keep_connections),
             "Reuse connections for one second if the number of processes is known, because each connection occupies a process. A connection that has carried a request body is never reused.",
             "Use `off` for scripts that continue to work after `fastcgi_finish_request()`.";
-        "read_timeout": OptionKind::TimeOrOff(10, DAY), "off" => pool!(client.read_timeout),
+        "read_timeout": OptionKind::TimeOrOff(10, DAY), "off" => pool!(FastCgi.read_timeout, Pool.client.read_timeout),
             "The maximum time that a backend may send nothing; then the response is 504 `BackendTimeout`.", "Useful for backends that hang without exiting.";
     }
     "site" ANY {
@@ -901,6 +905,11 @@ pub fn find(section: &str, key: &str) -> Option<&'static OptionSpec> {
 }
 
 impl OptionSpec {
+    /// Returns whether a pool of this mode has the option.
+    pub fn is_for_mode(&self, mode: &str) -> bool {
+        self.modes.is_empty() || self.modes.contains(&mode)
+    }
+
     /// Returns the full name, such as `pool.*.queue_size`.
     pub fn full_name(&self) -> String {
         if self.section.is_empty() {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use howdah_executor::PoolMode;
-use howdah_executor::config::ProcessTimeouts;
+use howdah_executor::config::{
+    CgiConfig, FastCgiConfig, PoolConfig, ProcessTimeouts, ProgramPoolConfig,
+};
 
 use super::identity::ServerIdentity;
-use super::options::{Destination, OptionSpec};
-use super::pool_forms::PoolForms;
+use super::options::OptionSpec;
 use super::pool_section::{DEFAULT_POOL, PoolOverrides, PoolSection};
 use super::programs::{cgi, program_pool};
 use super::reader::{ConfigSection, Located};
@@ -21,8 +22,8 @@ const MIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Returns all pools, or the one default pool if the file names none.
 pub fn pools(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
-    program: &PhpProgramLookup<'_, '_, '_, '_>,
+    top: &ConfigSection<'_>,
+    program: &PhpProgramLookup<'_>,
     identity: &ServerIdentity,
     timeouts: &Timeouts,
 ) -> Vec<PoolMode> {
@@ -37,7 +38,7 @@ pub fn pools(
         environment: command_line_environment(arguments, top),
     };
     let usual_mode = top.text("mode").unwrap_or_default();
-    let mode_of = |section: &ConfigSection<'_, '_, '_>| {
+    let mode_of = |section: &ConfigSection<'_>| {
         let own = overrides.mode.clone().or_else(|| section.text("mode"));
         own.unwrap_or_else(|| usual_mode.clone())
     };
@@ -48,35 +49,32 @@ pub fn pools(
         fork: (timeouts.hang / 3).max(MIN_RESPONSE_TIMEOUT),
         shutdown: timeouts.drain,
     };
-    let pool =
-        |((name, section), mode): (&(Located<String>, ConfigSection<'_, '_, '_>), String)| {
-            refuse_options_of_other_modes(section, &mode);
-            let pool = PoolSection {
-                arguments,
-                section,
-                identity,
-                overrides: &overrides,
-                timeouts: process_timeouts,
-            };
-            let mut forms = PoolForms::new(&name.value);
-            section.fill(Destination::pool, &mut forms);
-            match mode.as_str() {
-                "fastcgi" => {
-                    PoolMode::FastCgi(fastcgi::pool(forms.client, section, arguments, &overrides))
-                }
-                "pool" => PoolMode::Pool(program_pool(forms.programs, forms.client, &pool)),
-                "cgi" => PoolMode::Cgi(cgi(forms.cgi, &pool)),
-                "worker" => PoolMode::Embed(embed::worker(forms.embed, program, &pool)),
-                _ => PoolMode::Embed(embed::embed(forms.embed, program, &pool)),
-            }
+    let pool = |((name, section), mode): (&(Located<String>, ConfigSection<'_>), String)| {
+        let filled = fill_options(section, &mode, &name.value);
+        let pool = PoolSection {
+            arguments,
+            section,
+            identity,
+            overrides: &overrides,
+            timeouts: process_timeouts,
         };
+        match filled {
+            PoolMode::FastCgi(config) => {
+                PoolMode::FastCgi(fastcgi::pool(config, section, arguments, &overrides))
+            }
+            PoolMode::Pool(config) => PoolMode::Pool(program_pool(config, &pool)),
+            PoolMode::Cgi(config) => PoolMode::Cgi(cgi(config, &pool)),
+            PoolMode::Embed(config) if mode == "worker" => {
+                PoolMode::Embed(embed::worker(config, program, &pool))
+            }
+            PoolMode::Embed(config) => PoolMode::Embed(embed::embed(config, program, &pool)),
+        }
+    };
     sections.iter().zip(modes).map(pool).collect()
 }
 
 /// Returns the tables `[pool.NAME]`, or an empty one if there are none.
-fn sections<'f, 'm, 't>(
-    top: &ConfigSection<'f, 'm, 't>,
-) -> Vec<(Located<String>, ConfigSection<'f, 'm, 't>)> {
+fn sections<'c>(top: &ConfigSection<'c>) -> Vec<(Located<String>, ConfigSection<'c>)> {
     let mut sections = top.named_sections("pool", "pool.*");
     for (name, _) in &sections {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -104,7 +102,7 @@ fn sections<'f, 'm, 't>(
 }
 
 /// Returns the mode that the command line sets for every pool. `--worker` and `--fastcgi` imply a mode, too.
-fn mode_override(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> Option<String> {
+fn mode_override(arguments: &ServeArguments, top: &ConfigSection<'_>) -> Option<String> {
     let mut mode = arguments
         .mode
         .as_ref()
@@ -129,8 +127,8 @@ fn mode_override(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) ->
 /// apply to, that is a mistake; if only some pools ignore them, there is advice.
 fn check_ini_arguments(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
-    sections: &[(Located<String>, ConfigSection<'_, '_, '_>)],
+    top: &ConfigSection<'_>,
+    sections: &[(Located<String>, ConfigSection<'_>)],
     modes: &[String],
 ) {
     let names = sections.iter().zip(modes);
@@ -158,10 +156,13 @@ fn check_ini_arguments(
     }
 }
 
-/// Refuses options that have no effect in the pool's mode, because they were set on purpose.
-fn refuse_options_of_other_modes(section: &ConfigSection<'_, '_, '_>, mode: &str) {
-    let foreign = |spec: &&OptionSpec| !spec.modes.is_empty() && !spec.modes.contains(&mode);
-    for spec in section.given_options().filter(foreign) {
+/// Returns the configuration of a pool of this mode and name, with the values that the table of options stores in it.
+/// Refuses options of other modes, because they were set on purpose and have no effect.
+fn fill_options(section: &ConfigSection<'_>, mode: &str, name: &str) -> PoolMode {
+    let of_other_modes = section
+        .given_options()
+        .filter(|spec| !spec.is_for_mode(mode));
+    for spec in of_other_modes {
         let words: Vec<String> = spec.modes.iter().map(|word| format!("`{word}`")).collect();
         let why = match mode {
             "fastcgi" if spec.modes.contains(&"embed") => {
@@ -177,11 +178,39 @@ fn refuse_options_of_other_modes(section: &ConfigSection<'_, '_, '_>, mode: &str
         );
         section.file().mistake(section.place_of(spec.key), message);
     }
+    let mut pool = blank_pool(mode, name.to_owned());
+    let setter = |spec: &OptionSpec| spec.target.pool().filter(|_| spec.is_for_mode(mode));
+    section.fill(setter, &mut pool);
+    pool
+}
+
+/// Returns the configuration of a pool in which no option is set yet.
+fn blank_pool(mode: &str, name: String) -> PoolMode {
+    let client = |name| FastCgiConfig {
+        name,
+        ..FastCgiConfig::default()
+    };
+    match mode {
+        "fastcgi" => PoolMode::FastCgi(client(name)),
+        "pool" => PoolMode::Pool(ProgramPoolConfig {
+            client: client(name.clone()),
+            name,
+            ..ProgramPoolConfig::default()
+        }),
+        "cgi" => PoolMode::Cgi(CgiConfig {
+            name,
+            ..CgiConfig::default()
+        }),
+        _ => PoolMode::Embed(PoolConfig {
+            name,
+            ..PoolConfig::default()
+        }),
+    }
 }
 
 fn command_line_defines(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
 ) -> Vec<(String, String)> {
     let read = |text: &String| {
         parse_define(text)
@@ -207,7 +236,7 @@ pub fn parse_define(text: &str) -> Result<(String, String), String> {
 /// environment.
 fn command_line_environment(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
 ) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for text in &arguments.env {
@@ -234,4 +263,37 @@ fn command_line_environment(
         }
     }
     pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kind::OptionKind;
+    use super::super::mistake::Mistakes;
+    use super::super::options;
+    use super::super::reader::{ConfigReader, Validation};
+    use super::super::source::ConfigSource;
+    use super::*;
+
+    #[test]
+    fn pool_options_have_a_field_in_each_of_their_modes() {
+        let source = ConfigSource::from_text("", "");
+        let file = ConfigReader::new(Mistakes::default(), &source, Validation::Trusted);
+        let section = ConfigSection::new(&file, "pool.*", None, None, &[]);
+        let OptionKind::Word(modes) = options::find("pool.*", "mode").unwrap().kind else {
+            panic!("a mode is a word");
+        };
+        for mode in modes {
+            let pool = fill_options(&section, mode, "www");
+            let word = if *mode == "worker" { "embed" } else { mode };
+            assert_eq!((pool.word(), pool.name()), (word, "www"));
+        }
+        let PoolMode::Pool(pool) = fill_options(&section, "pool", "www") else {
+            panic!("mode `pool`");
+        };
+        assert_eq!(
+            (pool.client.name.as_str(), pool.client.queue_size),
+            ("www", 1024)
+        );
+        assert_eq!(pool.max_memory, Some(512 << 20));
+    }
 }

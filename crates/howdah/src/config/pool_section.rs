@@ -25,22 +25,22 @@ pub struct PoolOverrides {
     pub environment: Vec<(String, String)>,
 }
 
-/// The inputs from which a pool's configuration is made, besides [`PoolForms`].
-pub struct PoolSection<'p, 'f, 'm, 't> {
+/// The inputs from which a pool's configuration is made, besides the values that the table of options stores in it.
+pub struct PoolSection<'c> {
     /// The command line.
-    pub arguments: &'p ServeArguments,
+    pub arguments: &'c ServeArguments,
     /// The pool's table in the file.
-    pub section: &'p ConfigSection<'f, 'm, 't>,
+    pub section: &'c ConfigSection<'c>,
     /// The user that the server runs as.
-    pub identity: &'p ServerIdentity,
+    pub identity: &'c ServerIdentity,
     /// What the command line sets for every pool.
-    pub overrides: &'p PoolOverrides,
+    pub overrides: &'c PoolOverrides,
     /// How long the pool's processes may take to start, to fork and to exit.
     pub timeouts: ProcessTimeouts,
 }
 
 /// Returns `--php-ini`, or else `php_ini`.
-pub fn php_ini(arguments: &ServeArguments, section: &ConfigSection<'_, '_, '_>) -> Option<PathBuf> {
+pub fn php_ini(arguments: &ServeArguments, section: &ConfigSection<'_>) -> Option<PathBuf> {
     let (what, place, ini) = match &arguments.php_ini {
         Some(typed) => ("--php-ini", None, typed.clone()),
         None => {
@@ -56,10 +56,7 @@ pub fn php_ini(arguments: &ServeArguments, section: &ConfigSection<'_, '_, '_>) 
 }
 
 /// Returns the user and group that a pool's processes run as; by default the server's.
-pub fn pool_identity(
-    section: &ConfigSection<'_, '_, '_>,
-    server: &ServerIdentity,
-) -> ServerIdentity {
+pub fn pool_identity(section: &ConfigSection<'_>, server: &ServerIdentity) -> ServerIdentity {
     match section.text("user") {
         Some(text) => parse_identity(section, "user", section.place_of("user"), &text),
         None => server.clone(),
@@ -67,13 +64,13 @@ pub fn pool_identity(
 }
 
 /// Returns `max_children`; `auto` is derived from cores and memory.
-pub fn max_children(section: &ConfigSection<'_, '_, '_>, overrides: &PoolOverrides) -> u32 {
+pub fn max_children(section: &ConfigSection<'_>, overrides: &PoolOverrides) -> u32 {
     max_children_or(section, overrides, auto_children)
 }
 
 /// Returns `max_children`, where `auto` calls the given function.
 pub fn max_children_or(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     overrides: &PoolOverrides,
     auto: impl FnOnce() -> u32,
 ) -> u32 {

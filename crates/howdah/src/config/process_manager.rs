@@ -8,7 +8,7 @@ use super::reader::ConfigSection;
 
 /// Reads `pm`.
 pub(super) fn process_manager(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     max_children: u32,
     overrides: &PoolOverrides,
     is_worker: bool,
@@ -28,7 +28,7 @@ pub(super) fn process_manager(
 }
 
 /// Returns the spare servers. Those that are not configured are derived from the cores, and fit those that are.
-fn dynamic(section: &ConfigSection<'_, '_, '_>, max_children: u32) -> ProcessManager {
+fn dynamic(section: &ConfigSection<'_>, max_children: u32) -> ProcessManager {
     let given = |key| section.number(key).map(|n| n as u32);
     let (min, max) = (given("min_spare_servers"), given("max_spare_servers"));
     let min_spare = min.unwrap_or_else(|| {

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use howdah_executor::config::{
-    CgiConfig, FastCgiConfig, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
+    CgiConfig, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
 };
 
 use super::pool_section::{PoolSection, max_children, php_ini, pool_identity};
@@ -12,7 +12,7 @@ use super::process_manager::process_manager;
 use super::reader::{ConfigSection, Validation};
 
 /// Completes `config` for mode `cgi` from the rest of its section.
-pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_, '_, '_, '_>) -> CgiConfig {
+pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_>) -> CgiConfig {
     set_common_options(&mut config.identity, &mut config.ini, pool);
     // A cache that is lost at the end of the request only costs time: see docs/performance.md. php_value may enable it.
     let opcache_off = ("opcache.enable".to_owned(), "0".to_owned());
@@ -23,12 +23,8 @@ pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_, '_, '_, '_>) -> CgiConf
     config
 }
 
-/// Completes `config` for mode `pool` from the rest of its section; `client` describes how the front connects.
-pub fn program_pool(
-    mut config: ProgramPoolConfig,
-    client: FastCgiConfig,
-    pool: &PoolSection<'_, '_, '_, '_>,
-) -> ProgramPoolConfig {
+/// Completes `config` for mode `pool` from the rest of its section.
+pub fn program_pool(mut config: ProgramPoolConfig, pool: &PoolSection<'_>) -> ProgramPoolConfig {
     let section = pool.section;
     set_common_options(&mut config.identity, &mut config.ini, pool);
     config.command = command(section);
@@ -37,11 +33,13 @@ pub fn program_pool(
         .first()
         .and_then(|program| Path::new(program).file_name()?.to_str())
         .is_some_and(|file| file.starts_with("php-cgi"));
+    // The option limits the connections to each program, and the executor knows the programs.
+    let connections = config.client.max_connections.take();
     config.processes = match section.text("processes").as_deref() {
         Some("shared") => Processes::Shared,
         Some("auto") if is_php => Processes::Shared,
         _ => Processes::Independent {
-            connections: client.max_connections.unwrap_or(1),
+            connections: connections.unwrap_or(1),
         },
     };
     if config.processes == Processes::Shared {
@@ -51,14 +49,10 @@ pub fn program_pool(
     config.max_children = max_children(section, pool.overrides);
     config.pm = process_manager(section, config.max_children, pool.overrides, false);
     config.spawner_timeout = pool.timeouts.fork;
-    config.client = FastCgiConfig {
-        max_connections: None,
-        ..client
-    };
     config
 }
 
-fn refuse_options_of_independent_programs(section: &ConfigSection<'_, '_, '_>) {
+fn refuse_options_of_independent_programs(section: &ConfigSection<'_>) {
     for key in ["pm", "max_memory", "max_connections"] {
         if section.has(key) {
             let message = format!(
@@ -74,7 +68,7 @@ fn refuse_options_of_independent_programs(section: &ConfigSection<'_, '_, '_>) {
 fn set_common_options(
     identity: &mut ProgramIdentity,
     ini: &mut ProgramIni,
-    pool: &PoolSection<'_, '_, '_, '_>,
+    pool: &PoolSection<'_>,
 ) {
     let overrides = pool.overrides;
     let account = pool_identity(pool.section, pool.identity);
@@ -86,7 +80,7 @@ fn set_common_options(
 
 /// Returns `command`, with the path of its program looked up. The front does not start the program and does not look it
 /// up.
-fn command(section: &ConfigSection<'_, '_, '_>) -> Vec<String> {
+fn command(section: &ConfigSection<'_>) -> Vec<String> {
     let mut words: Vec<String> = section
         .texts("command")
         .into_iter()

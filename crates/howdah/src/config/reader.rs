@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::environment::EnvironmentOptions;
 use super::kind::OptionKind;
 use super::mistake::Mistakes;
-use super::options::{self, Destination, OPTIONS, OptionSpec};
+use super::options::{self, OPTIONS, OptionSpec};
 use super::source::ConfigSource;
 use super::suggest;
 use super::value::{self, OptionValue, WrittenValue};
@@ -32,9 +32,9 @@ pub struct Located<T> {
 }
 
 /// The state that all sections of a configuration share.
-pub struct ConfigReader<'m> {
-    mistakes: RefCell<&'m mut Mistakes>,
-    source: &'m ConfigSource,
+pub struct ConfigReader<'c> {
+    mistakes: RefCell<Mistakes>,
+    source: &'c ConfigSource,
     /// The directory at which relative paths start.
     directory: PathBuf,
     /// How much is looked up in the system.
@@ -53,13 +53,14 @@ pub enum Validation {
     Trusted,
 }
 
-impl<'m> ConfigReader<'m> {
+impl<'c> ConfigReader<'c> {
     /// Creates the state of a configuration of these files, whose relative paths start at the first file's directory.
+    /// Mistakes are added to those that are known already.
     pub fn new(
-        mistakes: &'m mut Mistakes,
-        source: &'m ConfigSource,
+        mistakes: Mistakes,
+        source: &'c ConfigSource,
         validation: Validation,
-    ) -> ConfigReader<'m> {
+    ) -> ConfigReader<'c> {
         let directory = Path::new(source.name()).parent().map(Path::to_owned);
         ConfigReader {
             mistakes: RefCell::new(mistakes),
@@ -71,9 +72,14 @@ impl<'m> ConfigReader<'m> {
     }
 
     /// Adds environment variables to the file.
-    pub fn with_environment(mut self, environment: &EnvironmentOptions) -> ConfigReader<'m> {
+    pub fn with_environment(mut self, environment: &EnvironmentOptions) -> ConfigReader<'c> {
         self.environment = environment.clone();
         self
+    }
+
+    /// Returns what has been recorded.
+    pub fn into_mistakes(self) -> Mistakes {
+        self.mistakes.into_inner()
     }
 
     /// Returns the files.
@@ -98,22 +104,22 @@ impl<'m> ConfigReader<'m> {
 }
 
 /// A table of the file. If the table is absent, everything has its default.
-pub struct ConfigSection<'f, 'm, 't> {
-    file: &'f ConfigReader<'m>,
+pub struct ConfigSection<'c> {
+    file: &'c ConfigReader<'c>,
     name: &'static str,
     /// The name of the table in this file, such as `pool.www`.
     label: String,
-    table: Option<&'t DeTable<'t>>,
+    table: Option<&'c DeTable<'c>>,
     /// The place where the table begins.
     pub place: SourcePlace,
 }
 
-impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
+impl<'c> ConfigSection<'c> {
     /// Opens a table as the section `name` of the options; unknown keys are recorded.
     pub fn new(
-        file: &'f ConfigReader<'m>,
+        file: &'c ConfigReader<'c>,
         name: &'static str,
-        table: Option<&'t DeTable<'t>>,
+        table: Option<&'c DeTable<'c>>,
         place: SourcePlace,
         subtables: &[&'static str],
     ) -> Self {
@@ -122,10 +128,10 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
     }
 
     fn labelled(
-        file: &'f ConfigReader<'m>,
+        file: &'c ConfigReader<'c>,
         name: &'static str,
         label: String,
-        table: Option<&'t DeTable<'t>>,
+        table: Option<&'c DeTable<'c>>,
         place: SourcePlace,
         subtables: &[&'static str],
     ) -> Self {
@@ -177,12 +183,12 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
     }
 
     /// Returns the file that contains the section.
-    pub fn file(&self) -> &'f ConfigReader<'m> {
+    pub fn file(&self) -> &'c ConfigReader<'c> {
         self.file
     }
 
     /// Returns the file and the number of the line where the table begins.
-    pub fn line(&self) -> Option<(&'f str, usize)> {
+    pub fn line(&self) -> Option<(&'c str, usize)> {
         let (file, at) = self.file.source.at(self.place.as_ref()?.start)?;
         Some((&file.name, file.line(at)))
     }
@@ -192,7 +198,7 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
             .unwrap_or_else(|| panic!("option {}.{key} is not in the table", self.name))
     }
 
-    fn raw(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+    fn raw(&self, key: &str) -> Option<&'c Spanned<DeValue<'c>>> {
         self.table?.get(key)
     }
 
@@ -232,14 +238,14 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
         value::parse(spec.kind, &WrittenValue::written(spec.default)).ok()
     }
 
-    /// Stores the values of all options of this section whose `target` is a field of `to`.
+    /// Stores the values of all options of this section for which `setter` returns a setter of a field of `to`.
     pub fn fill<T>(
         &self,
-        target: impl Fn(Destination) -> Option<fn(&mut T, OptionValue)>,
+        setter: impl Fn(&OptionSpec) -> Option<fn(&mut T, OptionValue)>,
         to: &mut T,
     ) {
         let specs = OPTIONS.iter().filter(|spec| spec.section == self.name);
-        for (spec, put) in specs.filter_map(|spec| Some((spec, target(spec.target)?))) {
+        for (spec, put) in specs.filter_map(|spec| Some((spec, setter(spec)?))) {
             let value = match spec.kind {
                 OptionKind::Texts => {
                     let texts = self.texts(spec.key).into_iter();

@@ -19,11 +19,7 @@ use super::reader::{ConfigSection, Validation};
 use super::site_options::pool;
 
 /// Checks that every `cgi` rule names a pool that executes programs.
-pub(super) fn check_cgi_rules(
-    section: &ConfigSection<'_, '_, '_>,
-    rules: &[SiteRule],
-    pools: &[PoolMode],
-) {
+pub(super) fn check_cgi_rules(section: &ConfigSection<'_>, rules: &[SiteRule], pools: &[PoolMode]) {
     for rule in rules {
         let RuleAction::Cgi(name) = &rule.action else {
             continue;
@@ -42,7 +38,7 @@ pub(super) fn check_cgi_rules(
 }
 
 /// Refuses `if_missing` for access checks, because the access must not depend on which files exist.
-fn refuse_if_missing_for_access_check(section: &ConfigSection<'_, '_, '_>, key: &str) {
+fn refuse_if_missing_for_access_check(section: &ConfigSection<'_>, key: &str) {
     if section.is_on("if_missing") {
         let message = format!(
             "{key}: access cannot depend on if_missing: creating or deleting a file would give access to the rest"
@@ -53,7 +49,7 @@ fn refuse_if_missing_for_access_check(section: &ConfigSection<'_, '_, '_>, key: 
 
 /// Checks that every `authorizer` rule names a pool that uses FastCGI.
 pub(super) fn check_authorizers(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     rules: &[SiteRule],
     pools: &[PoolMode],
 ) {
@@ -79,7 +75,7 @@ pub(super) fn check_authorizers(
 const PATTERN_KEYS: [&str; 4] = ["path", "prefix", "glob", "regex"];
 
 /// Returns the section's pattern; without one, every path matches.
-fn pattern(section: &ConfigSection<'_, '_, '_>) -> Option<PathPattern> {
+fn pattern(section: &ConfigSection<'_>) -> Option<PathPattern> {
     match given_pattern(section)? {
         Some(pattern) => Some(pattern),
         None => PathPattern::prefix("/").ok(),
@@ -87,7 +83,7 @@ fn pattern(section: &ConfigSection<'_, '_, '_>) -> Option<PathPattern> {
 }
 
 /// Returns the section's pattern, of which there may be at most one. The outer `None` means that there was a mistake.
-pub(super) fn given_pattern(section: &ConfigSection<'_, '_, '_>) -> Option<Option<PathPattern>> {
+pub(super) fn given_pattern(section: &ConfigSection<'_>) -> Option<Option<PathPattern>> {
     let file = section.file();
     let given: Vec<&str> = PATTERN_KEYS
         .into_iter()
@@ -145,7 +141,7 @@ const EDIT_KEYS: [&str; 3] = ["set_header", "add_header", "cache_control"];
 
 /// Returns the rules of one section, which share a pattern, and adds the settings for sending its files to `files`.
 pub(super) fn rules_of_section(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     pools: &[PoolMode],
     files: &mut Vec<StaticRule>,
 ) -> Vec<SiteRule> {
@@ -194,7 +190,7 @@ pub(super) fn rules_of_section(
 
 /// Returns the key of the section's one action; the inner `None` means that there are only edits. The outer `None`
 /// means that a mistake leaves no rule.
-fn check_actions(section: &ConfigSection<'_, '_, '_>) -> Option<Option<&'static str>> {
+fn check_actions(section: &ConfigSection<'_>) -> Option<Option<&'static str>> {
     let mistake = |key: &str, message: String| {
         section.file().mistake(section.place_of(key), message);
     };
@@ -269,7 +265,7 @@ fn check_actions(section: &ConfigSection<'_, '_, '_>) -> Option<Option<&'static 
 }
 
 /// Returns the edits of `set_header` and `add_header`. A header that is set to an empty value is removed.
-fn header_edits(section: &ConfigSection<'_, '_, '_>) -> Vec<RuleAction> {
+fn header_edits(section: &ConfigSection<'_>) -> Vec<RuleAction> {
     let pairs = |key| section.pairs(key).into_iter().map(|pair| pair.value);
     let set = pairs("set_header").map(|(name, value)| match value.is_empty() {
         true => HeaderEdit::Unset(name),
@@ -280,7 +276,7 @@ fn header_edits(section: &ConfigSection<'_, '_, '_>) -> Vec<RuleAction> {
 }
 
 /// Reads `auth_basic` and the options that begin with it.
-fn authentication(section: &ConfigSection<'_, '_, '_>) -> Option<Authentication> {
+fn authentication(section: &ConfigSection<'_>) -> Option<Authentication> {
     let file = section.file();
     let realm = section.text("auth_basic")?;
     let Some(users) = section.path("auth_basic_user_file") else {
@@ -331,7 +327,7 @@ fn authentication(section: &ConfigSection<'_, '_, '_>) -> Option<Authentication>
 const AUTH_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads `auth_request` and `auth_request_set`.
-fn auth_request(section: &ConfigSection<'_, '_, '_>) -> Option<AuthRequest> {
+fn auth_request(section: &ConfigSection<'_>) -> Option<AuthRequest> {
     let file = section.file();
     let text = section.text("auth_request")?;
     let mut variables = Vec::new();
@@ -372,7 +368,7 @@ fn auth_request(section: &ConfigSection<'_, '_, '_>) -> Option<AuthRequest> {
 }
 
 /// Reads `proxy` and the options that begin with it.
-fn proxy(section: &ConfigSection<'_, '_, '_>) -> Option<ServerGroupConfig> {
+fn proxy(section: &ConfigSection<'_>) -> Option<ServerGroupConfig> {
     let file = section.file();
     let mut servers = Vec::new();
     for text in section.texts("proxy") {
@@ -407,7 +403,7 @@ fn proxy(section: &ConfigSection<'_, '_, '_>) -> Option<ServerGroupConfig> {
     })
 }
 
-fn action(section: &ConfigSection<'_, '_, '_>, key: &str) -> Option<RuleAction> {
+fn action(section: &ConfigSection<'_>, key: &str) -> Option<RuleAction> {
     let template = || {
         let text = section.text(key)?;
         let note = |why| {

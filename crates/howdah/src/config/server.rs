@@ -7,14 +7,14 @@ use howdah_site::client_address::{ForwardedStyle, TrustedProxies};
 use howdah_site::encoding::{Coding, EncodingConfig};
 
 use super::kind::OptionKind;
-use super::options::{self, Destination};
+use super::options;
 use super::reader::ConfigSection;
 use super::value::{self, WrittenValue};
 use super::{LogSettings, ServerOptions, StatusSettings};
 use crate::arguments::ServeArguments;
 
 /// Reads `[log]`.
-pub fn log(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> LogSettings {
+pub fn log(arguments: &ServeArguments, top: &ConfigSection<'_>) -> LogSettings {
     let log = top.section("log", "log");
     let target = |key: &str, text: &str, from_file: bool| match text {
         "stdout" => LogTarget::Stdout,
@@ -64,7 +64,7 @@ pub fn log(arguments: &ServeArguments, top: &ConfigSection<'_, '_, '_>) -> LogSe
 
 /// Returns a value of the command line, checked like the option's value.
 pub fn checked_argument(
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     argument: &str,
     section: &str,
     key: &str,
@@ -81,11 +81,11 @@ pub fn checked_argument(
 }
 
 /// Reads `[limits]` and `[timeouts]`.
-pub fn options(top: &ConfigSection<'_, '_, '_>) -> ServerOptions {
+pub fn options(top: &ConfigSection<'_>) -> ServerOptions {
     let mut options = ServerOptions::default();
     for name in ["limits", "timeouts"] {
         top.section(name, name)
-            .fill(Destination::server, &mut options);
+            .fill(|spec| spec.target.server(), &mut options);
     }
     let directory = &options.buffers.directory;
     if !directory.is_dir() {
@@ -102,7 +102,7 @@ pub fn options(top: &ConfigSection<'_, '_, '_>) -> ServerOptions {
 }
 
 /// Reads `[compression]`.
-pub fn encoding(top: &ConfigSection<'_, '_, '_>) -> EncodingConfig {
+pub fn encoding(top: &ConfigSection<'_>) -> EncodingConfig {
     let section = top.section("compression", "compression");
     let mut codings = Vec::new();
     let texts = section.texts("codings");
@@ -128,7 +128,7 @@ pub fn encoding(top: &ConfigSection<'_, '_, '_>) -> EncodingConfig {
 
 /// Reads addresses and networks. If `unix` is given, the word `unix` is allowed and sets that flag.
 pub(super) fn networks(
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     key: &str,
     mut unix: Option<&mut bool>,
 ) -> Vec<AddressBlock> {
@@ -154,7 +154,7 @@ pub(super) fn networks(
 }
 
 /// Reads `[trusted_proxies]`.
-pub fn trusted_proxies(top: &ConfigSection<'_, '_, '_>) -> TrustedProxies {
+pub fn trusted_proxies(top: &ConfigSection<'_>) -> TrustedProxies {
     let section = top.section("trusted_proxies", "trusted_proxies");
     let mut unix = false;
     TrustedProxies {
@@ -172,7 +172,7 @@ pub fn trusted_proxies(top: &ConfigSection<'_, '_, '_>) -> TrustedProxies {
 }
 
 /// Reads `[status]`, except for its listener.
-pub fn status(top: &ConfigSection<'_, '_, '_>) -> StatusSettings {
+pub fn status(top: &ConfigSection<'_>) -> StatusSettings {
     let section = top.section("status", "status");
     let path = section.text("path");
     if path.as_ref().is_some_and(|path| !path.starts_with('/')) {

@@ -33,9 +33,9 @@ pub struct SiteCertificates {
 /// Returns all sites. If the file has none, the directory of the command line is recognised and served.
 pub fn sites(
     arguments: &ServeArguments,
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     pools: &[PoolMode],
-    listeners: &mut ConfiguredListeners<'_, '_, '_, '_>,
+    listeners: &mut ConfiguredListeners<'_>,
     chosen: &mut Vec<String>,
     certificates: &mut SiteCertificates,
 ) -> Vec<SiteConfig> {
@@ -129,8 +129,8 @@ impl SiteClaims {
     /// request reaches the site, there is advice.
     fn claim(
         &mut self,
-        section: &ConfigSection<'_, '_, '_>,
-        listeners: &ConfiguredListeners<'_, '_, '_, '_>,
+        section: &ConfigSection<'_>,
+        listeners: &ConfiguredListeners<'_>,
         site: &SiteConfig,
     ) {
         let addresses = listeners.addresses_of(site);
@@ -170,7 +170,7 @@ fn booted_worker_script(pools: &[PoolMode], site: &SiteConfig) -> Option<PathBuf
 }
 
 fn recognised_site(
-    top: &ConfigSection<'_, '_, '_>,
+    top: &ConfigSection<'_>,
     directory: &Path,
     place: SourcePlace,
     usual: SiteConfig,
@@ -239,7 +239,7 @@ fn leave_routes_to_files(site: &mut SiteConfig) {
     site.rules.retain(|rule| !leads_elsewhere(rule));
 }
 
-fn warn_of_writable_root(section: &ConfigSection<'_, '_, '_>, root: &Path, place: SourcePlace) {
+fn warn_of_writable_root(section: &ConfigSection<'_>, root: &Path, place: SourcePlace) {
     if let Ok(meta) = root.metadata()
         && meta.mode() & 0o1002 == 0o002
     {
@@ -254,7 +254,7 @@ fn warn_of_writable_root(section: &ConfigSection<'_, '_, '_>, root: &Path, place
 }
 
 /// Adds advice about lines of `.htaccess` files that restrict access and are not applied exactly.
-fn advise_of_htaccess(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig) {
+fn advise_of_htaccess(section: &ConfigSection<'_>, site: &SiteConfig) {
     let file = section.file();
     if file.validation == Validation::Full {
         let sentences = match site.htaccess {
@@ -271,7 +271,7 @@ fn advise_of_htaccess(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig) {
 
 fn site(
     arguments: &ServeArguments,
-    section: &ConfigSection<'_, '_, '_>,
+    section: &ConfigSection<'_>,
     number: usize,
     pools: &[PoolMode],
     chosen: &mut Vec<String>,
@@ -375,7 +375,7 @@ fn is_pool_setting(name: &str) -> bool {
 
 /// Checks the PHP settings of a site. A program that runs PHP gets its settings at its start, not with a request; our
 /// own PHP accepts most of them with a request. (php-fpm obeys `disable_functions` in mode `fastcgi`.)
-fn check_settings(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig, pools: &[PoolMode]) {
+fn check_settings(section: &ConfigSection<'_>, site: &SiteConfig, pools: &[PoolMode]) {
     let named = site.rules.iter().filter_map(|rule| match &rule.action {
         RuleAction::Pool(name) => Some(&**name),
         _ => None,

@@ -11,7 +11,7 @@ use super::pool_section::DEFAULT_POOL;
 use super::reader::{ConfigSection, Located};
 use super::suggest;
 /// Returns a site with every option at its default.
-pub fn default_site(section: &ConfigSection<'_, '_, '_>) -> SiteConfig {
+pub fn default_site(section: &ConfigSection<'_>) -> SiteConfig {
     let nothing = ConfigSection::new(section.file(), "site", None, None, &[]);
     let mut site = SiteConfig::empty("", "");
     files(&nothing, &mut site);
@@ -29,7 +29,7 @@ pub fn default_pool(pools: &[PoolMode]) -> String {
 }
 
 /// Reads `pool`.
-pub fn pool(section: &ConfigSection<'_, '_, '_>, pools: &[PoolMode]) -> String {
+pub fn pool(section: &ConfigSection<'_>, pools: &[PoolMode]) -> String {
     let known: Vec<&str> = pools.iter().map(PoolMode::name).collect();
     let (name, place) = match section.text("pool") {
         Some(name) => (name, section.place_of("pool")),
@@ -44,7 +44,7 @@ pub fn pool(section: &ConfigSection<'_, '_, '_>, pools: &[PoolMode]) -> String {
 }
 
 /// Reads how files are found and sent.
-pub fn files(section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
+pub fn files(section: &ConfigSection<'_>, site: &mut SiteConfig) {
     let file = section.file();
     let texts = section.texts("index").into_iter();
     site.index = texts.map(|text| text.value).collect();
@@ -107,7 +107,7 @@ pub fn files(section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
 }
 
 /// Reads `front_controller`.
-pub fn front_controller(section: &ConfigSection<'_, '_, '_>) -> Option<FrontController> {
+pub fn front_controller(section: &ConfigSection<'_>) -> Option<FrontController> {
     section
         .text("front_controller")
         .map(|script| FrontController {
@@ -117,7 +117,7 @@ pub fn front_controller(section: &ConfigSection<'_, '_, '_>) -> Option<FrontCont
 }
 
 /// Reads how scripts run.
-pub fn scripts(section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
+pub fn scripts(section: &ConfigSection<'_>, site: &mut SiteConfig) {
     let texts = section.texts("php_extensions").into_iter();
     site.php_extensions = texts.map(|text| text.value).collect();
     if let Some(controller) = front_controller(section) {
@@ -143,7 +143,7 @@ pub fn scripts(section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
     );
 }
 
-fn max_body_size(section: &ConfigSection<'_, '_, '_>) -> u64 {
+fn max_body_size(section: &ConfigSection<'_>) -> u64 {
     // For the server, 0 means no limit.
     section.size("max_body_size").unwrap_or(0)
 }

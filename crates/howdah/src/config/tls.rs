@@ -111,12 +111,7 @@ fn read_certificate_file(path: &Path) -> Result<Vec<u8>, BadCertificate> {
 }
 
 /// Checks that TLS has a certificate, and that a certificate has a listener with TLS.
-pub fn check(
-    top: &ConfigSection<'_, '_, '_>,
-    listen: &[ListenSettings],
-    files: bool,
-    ordered: bool,
-) {
+pub fn check(top: &ConfigSection<'_>, listen: &[ListenSettings], files: bool, ordered: bool) {
     let tls = listen.iter().any(|listen| listen.tls);
     if tls && !files && !ordered {
         let message = "listen: tls needs a certificate: set the site's `hosts` to order one, or add a [[site.certificate]] with `file` and `key`";
@@ -183,7 +178,7 @@ impl ConfiguredTls {
 }
 
 /// Reads `[tls]`.
-pub fn options(top: &ConfigSection<'_, '_, '_>) -> ConfiguredTls {
+pub fn options(top: &ConfigSection<'_>) -> ConfiguredTls {
     let section = top.section("tls", "tls");
     let options = ConfiguredTls {
         client_ca: section.path("client_ca"),
@@ -209,7 +204,7 @@ pub fn options(top: &ConfigSection<'_, '_, '_>) -> ConfiguredTls {
 }
 
 /// Reads `https_redirect` and `hsts`.
-pub fn read_site_options(section: &ConfigSection<'_, '_, '_>, site: &mut SiteConfig) {
+pub fn read_site_options(section: &ConfigSection<'_>, site: &mut SiteConfig) {
     site.https_redirect = section.is_on("https_redirect");
     site.hsts = section.text("hsts");
     if let Some(value) = &site.hsts
@@ -237,10 +232,7 @@ fn is_hsts(value: &str) -> bool {
 }
 
 /// Returns the certificates of a site.
-pub fn certificates(
-    section: &ConfigSection<'_, '_, '_>,
-    site: &SiteConfig,
-) -> Vec<CertificateFiles> {
+pub fn certificates(section: &ConfigSection<'_>, site: &SiteConfig) -> Vec<CertificateFiles> {
     let file = section.file();
     let mut found = Vec::new();
     for own in section.sections("certificate", "site.certificate") {
@@ -268,7 +260,7 @@ pub fn certificates(
 }
 
 /// Adds advice about a certificate that can be used, but is expired or not for the site's hosts.
-fn advise(section: &ConfigSection<'_, '_, '_>, site: &SiteConfig, loaded: &LoadedCertificate) {
+fn advise(section: &ConfigSection<'_>, site: &SiteConfig, loaded: &LoadedCertificate) {
     let advise = |message: String| section.file().advise(section.place_of("file"), message);
     let certificate = &loaded.certificate;
     if let Some(warning) = loaded.warning() {

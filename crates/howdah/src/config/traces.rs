@@ -14,7 +14,7 @@ pub struct TraceSettings {
 }
 
 /// Reads `[traces]`; returns `None` if there is no collector.
-pub fn traces(top: &ConfigSection<'_, '_, '_>) -> Option<TraceSettings> {
+pub fn traces(top: &ConfigSection<'_>) -> Option<TraceSettings> {
     let section = top.section("traces", "traces");
     let text = section.text("sample").unwrap_or_default();
     let sample = parse_share(&text);

@@ -5,10 +5,10 @@ use toml::de::DeValue;
 
 use super::{ConfigSection, Located, type_name};
 
-impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
+impl<'c> ConfigSection<'c> {
     /// Returns the table `key` below this one as a section. If the table is absent, all its options have their
     /// defaults.
-    pub fn section(&self, key: &str, name: &'static str) -> ConfigSection<'f, 'm, 't> {
+    pub fn section(&self, key: &str, name: &'static str) -> ConfigSection<'c> {
         let raw = self.raw(key);
         let table = raw.and_then(|raw| match raw.get_ref() {
             DeValue::Table(table) => Some(table),
@@ -27,7 +27,7 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
         &self,
         key: &str,
         name: &'static str,
-    ) -> Vec<(Located<String>, ConfigSection<'f, 'm, 't>)> {
+    ) -> Vec<(Located<String>, ConfigSection<'c>)> {
         let Some(raw) = self.raw(key) else {
             return Vec::new();
         };
@@ -66,11 +66,7 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
     }
 
     /// Does the same as [`ConfigSection::sections`], but also accepts a single table: `key = { … }`.
-    pub fn one_or_more_sections(
-        &self,
-        key: &str,
-        name: &'static str,
-    ) -> Vec<ConfigSection<'f, 'm, 't>> {
+    pub fn one_or_more_sections(&self, key: &str, name: &'static str) -> Vec<ConfigSection<'c>> {
         match self.raw(key).map(Spanned::get_ref) {
             Some(DeValue::Table(_)) => vec![self.section(key, name)],
             _ => self.sections(key, name),
@@ -78,7 +74,7 @@ impl<'f, 'm, 't> ConfigSection<'f, 'm, 't> {
     }
 
     /// Returns the tables `[[key]]`, each as the section `name`.
-    pub fn sections(&self, key: &str, name: &'static str) -> Vec<ConfigSection<'f, 'm, 't>> {
+    pub fn sections(&self, key: &str, name: &'static str) -> Vec<ConfigSection<'c>> {
         let Some(raw) = self.raw(key) else {
             return Vec::new();
         };
