@@ -56,10 +56,7 @@ pub struct KnownLayout {
 impl KnownLayout {
     /// Returns the patterns of the paths that are refused: globs, and regular expressions, which begin with `^`.
     pub fn denials(self) -> impl Iterator<Item = &'static str> {
-        self.common_denials
-            .iter()
-            .chain(&self.layout.deny)
-            .copied()
+        self.common_denials.iter().chain(&self.layout.deny).copied()
     }
 }
 

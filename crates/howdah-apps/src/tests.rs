@@ -148,10 +148,7 @@ fn file_mistakes_are_named() {
     let error = parse_error("[[layout]]\nfiles = [\"a\"]\n");
     assert!(error.contains("missing field `web`"), "{error}");
     let error = parse_error("layout = []\n[cache]\nsession_cookies = [\"a*b\"]\n");
-    assert!(
-        error.contains("`a*b` is not a pattern of names"),
-        "{error}"
-    );
+    assert!(error.contains("`a*b` is not a pattern of names"), "{error}");
 }
 
 #[test]
