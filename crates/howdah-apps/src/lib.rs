@@ -29,7 +29,7 @@ use std::sync::LazyLock;
 pub use application::Application;
 pub use cache_profile::CacheProfile;
 pub use name_pattern::NamePattern;
-pub use profile::{ApplicationLayout, ApplicationProfile, LoginRequest};
+pub use profile::{ApplicationLayout, ApplicationProfile, JobProfile, LoginRequest};
 
 /// An application that has a file.
 #[derive(Debug)]
@@ -107,6 +107,12 @@ pub fn login_requests() -> impl Iterator<Item = &'static LoginRequest> {
     let own = known_applications().iter();
     own.flat_map(|known| &known.profile.logins)
         .chain(&COMMON.logins)
+}
+
+/// Returns the background jobs that applications need.
+pub fn jobs() -> impl Iterator<Item = &'static JobProfile> {
+    let known = known_applications().iter();
+    known.filter_map(|known| known.profile.job.as_ref())
 }
 
 /// Returns the memory that a PHP process of the largest application needs, in bytes. A pool does not know which

@@ -165,6 +165,13 @@ pub struct JobProfile {
     pub in_requests: Option<JobInRequests>,
 }
 
+impl JobProfile {
+    /// Returns the file by which the job's directory is recognised.
+    pub fn file(&self) -> &'static str {
+        self.command[1]
+    }
+}
+
 /// Jobs that an application runs within requests, unless its settings say otherwise.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -126,12 +126,10 @@ fn cache_profiles_know_phps_session_and_limit_lifetimes() {
 #[test]
 fn jobs_have_unique_presets_and_name_a_file() {
     let mut presets = BTreeSet::new();
-    for known in known_applications() {
-        if let Some(job) = &known.profile.job {
-            assert!(presets.insert(job.preset), "{}", job.preset);
-            assert_eq!(job.command[0], "php", "{}", job.preset);
-            assert!(job.command.len() > 1, "{}", job.preset);
-        }
+    for job in jobs() {
+        assert!(presets.insert(job.preset), "{}", job.preset);
+        assert_eq!(job.command[0], "php", "{}", job.preset);
+        assert!(!job.file().is_empty(), "{}", job.preset);
     }
     assert_eq!(presets.len(), 2);
 }
