@@ -31,7 +31,7 @@ pub fn cache_fields(data: &[u8]) {
         path: parts.next().unwrap_or_default(),
         query: parts.next(),
     };
-    for preset in PRESETS {
+    for preset in PRESETS.iter() {
         for scheme in [CacheScheme::CleanRoom, CacheScheme::Rfc] {
             let rules = CacheRules {
                 scheme,

@@ -1,210 +1,9 @@
-//! Database writes that change no page: bookkeeping that applications do on ordinary visits. The data is listed by
-//! preset and comes from the applications' own schemas. Without it, every visit that counts itself would invalidate the
-//! whole site. A write is noise only if its table, or every row that it is known to touch, is listed here; an unknown
-//! write is not noise. If an entry does not name its source, it comes from the application's schema. A table whose
-//! content appears on any page is not listed, however rarely that page is read.
+//! Database writes that change no page: bookkeeping that applications do on ordinary visits. A preset lists them
+//! ([`howdah_apps::cache_profile`] has the rules for these lists). An unknown write is not noise.
 //!
 //! Table names have the prefix of an installation, so most patterns begin with `*`. Case is ignored.
 
-/// The noise of one application.
-#[derive(Debug)]
-struct PresetNoise {
-    preset: &'static str,
-    /// Tables from which nothing is rendered.
-    tables: &'static [&'static str],
-    /// Rows of tables from which pages are rendered: table, column, values of that column.
-    rows: &'static [(&'static str, &'static str, &'static [&'static str])],
-}
-
-static NOISE: &[PresetNoise] = &[
-    PresetNoise {
-        preset: "wordpress",
-        tables: &[
-            // WooCommerce, WC_Install::get_schema(): baskets, limits, logs, the data for its reports. Not
-            // wc_reserved_stock, which may make a product sold out.
-            "*woocommerce_sessions",
-            "*woocommerce_log",
-            "*wc_rate_limits",
-            "*wc_download_log",
-            "*wc_customer_lookup",
-            "*wc_admin_notes",
-            "*wc_admin_note_actions",
-            // Action Scheduler's queue.
-            "*actionscheduler_actions",
-            "*actionscheduler_claims",
-            "*actionscheduler_groups",
-            "*actionscheduler_logs",
-            // Counters of visits: WP Statistics, WordPress Popular Posts, Post Views Counter.
-            "*statistics_visit",
-            "*statistics_visitor",
-            "*statistics_visitor_relationships",
-            "*statistics_pages",
-            "*statistics_useronline",
-            "*statistics_historical",
-            "*popularpostsdata",
-            "*popularpostssummary",
-            "*post_views",
-            // Redirection's logs, Wordfence's records.
-            "*redirection_logs",
-            "*redirection_404",
-            "*wfhits",
-            "*wflogins",
-            "*wfconfig",
-            "*wfstatus",
-            // Yoast creates these when a page is first seen; an edit also writes the post.
-            "*yoast_indexable",
-            "*yoast_indexable_hierarchy",
-        ],
-        rows: &[
-            (
-                "*options",
-                "option_name",
-                &[
-                    "_transient_*",
-                    "_site_transient_*",
-                    "cron",
-                    "action_scheduler_lock_*",
-                    "auto_updater.lock",
-                    "core_updater.lock",
-                    "can_compress_scripts",
-                ],
-            ),
-            ("*sitemeta", "meta_key", &["_site_transient_*"]),
-            (
-                "*usermeta",
-                "meta_key",
-                &[
-                    "session_tokens",
-                    "wc_last_active",
-                    "_woocommerce_persistent_cart*",
-                    "*user-settings",
-                    "*user-settings-time",
-                    "*dashboard_quick_press_last_post_id",
-                    "community-events-location",
-                ],
-            ),
-            (
-                "*postmeta",
-                "meta_key",
-                &[
-                    "_edit_lock",
-                    "_encloseme",
-                    "_pingme",
-                    "views",
-                    "post_views_count",
-                ],
-            ),
-            // These become visible only when they change into something else, which is another write.
-            ("*posts", "post_type", &["revision"]),
-            ("*posts", "post_status", &["auto-draft"]),
-        ],
-    },
-    PresetNoise {
-        preset: "mediawiki",
-        tables: &[
-            "*objectcache",
-            "*l10n_cache",
-            "*module_deps",
-            "*job",
-            // Not site_stats ({{NUMBEROFARTICLES}}, Special:Statistics) and not querycache and related tables
-            // (Special:ActiveUsers): pages show them, and SiteStatsUpdate and RecentChangesUpdateJob write them with
-            // edits, not with visits.
-            "*watchlist",
-            "*uploadstash",
-            "*updatelog",
-            "*searchindex",
-            // Written with every edit, together with page and revision, and cleaned up by visits.
-            "*recentchanges",
-        ],
-        rows: &[],
-    },
-    PresetNoise {
-        preset: "drupal",
-        tables: &[
-            // Cache\DatabaseBackend. Not cachetags, which records that content has changed.
-            "*cache_*",
-            // Session\SessionHandler, Lock\DatabaseLockBackend, Flood\DatabaseBackend,
-            // KeyValueStore\DatabaseStorageExpirable, Queue\DatabaseQueue, Batch\BatchStorage.
-            "*sessions",
-            "*semaphore",
-            "*flood",
-            "*key_value_expire",
-            "*queue",
-            "*batch",
-            // The modules dblog and history; statistics, which is a separate module since Drupal 11.
-            "*watchdog",
-            "*history",
-            "*node_counter",
-        ],
-        // Drupal\Core\Cron::run().
-        rows: &[("*key_value", "name", &["system.cron_last"])],
-    },
-    PresetNoise {
-        preset: "joomla",
-        // installation/sql/mysql/base.sql and extensions.sql.
-        tables: &["*session", "*action_logs", "*scheduler_tasks"],
-        rows: &[],
-    },
-    PresetNoise {
-        preset: "phpbb",
-        // config/default/container/tables.yml: sessions, and what one visitor has read, was asked or searched for.
-        tables: &[
-            "*sessions",
-            "*sessions_keys",
-            "*search_results",
-            "*login_attempts",
-            "*topics_track",
-            "*forums_track",
-            "*confirm",
-        ],
-        rows: &[],
-    },
-    PresetNoise {
-        preset: "magento",
-        // etc/db_schema.xml of PageCache, Cron, Customer, Reports, MysqlMq and Quote.
-        tables: &[
-            "*session",
-            "*cache",
-            "*cache_tag",
-            "*cron_schedule",
-            "*customer_visitor",
-            "*report_event",
-            "*report_viewed_product_index",
-            "*report_compared_product_index",
-            "*queue_message",
-            "*queue_message_status",
-            "*quote",
-            "*quote_*",
-        ],
-        rows: &[],
-    },
-    PresetNoise {
-        preset: "laravel",
-        // config/session.php, cache.php and queue.php.
-        tables: &[
-            "*sessions",
-            "*cache",
-            "*cache_locks",
-            "*jobs",
-            "*job_batches",
-            "*failed_jobs",
-        ],
-        rows: &[],
-    },
-    PresetNoise {
-        preset: "symfony",
-        // PdoSessionHandler, Messenger's Doctrine transport, PdoAdapter, Lock's DatabaseTableTrait,
-        // DoctrineTokenProvider.
-        tables: &[
-            "*sessions",
-            "*messenger_messages",
-            "*cache_items",
-            "*lock_keys",
-            "*rememberme_token",
-        ],
-        rows: &[],
-    },
-];
+use crate::preset::Preset;
 
 /// Returns whether a write changes no page of an application. `table` is `None` if any table may be written. `values`
 /// are the columns and literals that every written row has, or by which it is chosen: either all of a column or none.
@@ -214,20 +13,20 @@ pub fn is_noise<'a>(
     values: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
 ) -> bool {
     let Some(table) = table else { return false };
-    NOISE.iter().filter(|n| n.preset == preset).any(|noise| {
-        noise
-            .tables
-            .iter()
-            .any(|pattern| matches_pattern(pattern, table))
-            || noise.rows.iter().any(|(of, column, known)| {
-                let mut listed = values
-                    .clone()
-                    .filter(|(name, _)| name.eq_ignore_ascii_case(column.as_bytes()))
-                    .map(|(_, value)| known.iter().any(|pattern| matches_pattern(pattern, value)))
-                    .peekable();
-                matches_pattern(of, table) && listed.peek().is_some() && listed.all(|is| is)
-            })
-    })
+    let Some(preset) = Preset::find(preset) else {
+        return false;
+    };
+    let tables = preset.noise_tables;
+    tables.iter().any(|pattern| matches_pattern(pattern, table))
+        || preset.noise_rows.iter().any(|rows| {
+            let known = &rows.values;
+            let mut listed = values
+                .clone()
+                .filter(|(name, _)| name.eq_ignore_ascii_case(rows.column.as_bytes()))
+                .map(|(_, value)| known.iter().any(|pattern| matches_pattern(pattern, value)))
+                .peekable();
+            matches_pattern(rows.table, table) && listed.peek().is_some() && listed.all(|is| is)
+        })
 }
 
 /// Returns whether a text matches a pattern, in which `*` at the beginning or end matches any text.
@@ -256,7 +55,6 @@ pub fn matches_pattern(pattern: &str, text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::preset::Preset;
 
     fn noise(preset: &str, table: &str, values: &[(&str, &str)]) -> bool {
         let values = values.iter().map(|(c, v)| (c.as_bytes(), v.as_bytes()));
@@ -330,13 +128,6 @@ mod tests {
                 is,
                 "{pattern} {text}"
             );
-        }
-    }
-
-    #[test]
-    fn noise_lists_belong_to_presets() {
-        for noise in NOISE {
-            assert!(Preset::find(noise.preset).is_some(), "{}", noise.preset);
         }
     }
 }

@@ -1,55 +1,23 @@
 //! Knowledge about applications: cookies that identify a visitor, paths and parameters that are never cached, requests
-//! that write. This is data, read by `policy` and `key`. Its sources are the applications' own (core code, their
-//! Varnish files) and the lists of the caches that serve most of them (Batcache, LiteSpeed, Cloudflare APO, Wikimedia's
-//! Varnish); `preset_tests` names the file or function for each.
+//! that write. This is data, read by `policy` and `key`. It is in the applications' files of howdah-apps (`[cache]`).
 //!
 //! Names are matched after they were read as PHP reads them, and paths as the router reads them: decoded and cleaned.
 //! Segments are matched anywhere in the path, so an application in a subfolder is covered as well.
+
+use std::sync::LazyLock;
+
+pub use howdah_apps::cache_profile::{NoiseParameter, NoiseRows, ParameterSource, WritingGet};
+pub use howdah_apps::name_pattern::NamePattern;
+use howdah_apps::{CacheProfile, known_applications};
 
 use crate::cookie::php_name;
 
 mod known;
 
-pub use known::{PRESETS, TRACKING_COOKIES, TRACKING_PARAMETERS};
+pub use known::{TRACKING_COOKIES, TRACKING_PARAMETERS};
 
-/// A pattern for names of cookies and parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamePattern {
-    /// Exactly this name.
-    Exact(&'static str),
-    /// All names with this prefix.
-    Prefix(&'static str),
-    /// All names with this suffix.
-    Suffix(&'static str),
-    /// This prefix followed by 32 hexadecimal digits: how Joomla, Drupal and WordPress name cookies per site.
-    HexAfter(&'static str),
-    /// This prefix followed by capital letters and digits: the number of an account (`_ga_1ABC2DEF3G`). It does not
-    /// match `_gallery_session`, which is an application's cookie.
-    AccountAfter(&'static str),
-}
-
-impl NamePattern {
-    /// Returns whether the pattern matches `name`.
-    pub fn matches(self, name: &[u8]) -> bool {
-        match self {
-            NamePattern::Exact(is) => name == is.as_bytes(),
-            NamePattern::Prefix(start) => name.starts_with(start.as_bytes()),
-            NamePattern::Suffix(end) => name.ends_with(end.as_bytes()),
-            NamePattern::HexAfter(start) => name
-                .strip_prefix(start.as_bytes())
-                .is_some_and(|rest| rest.len() == 32 && rest.iter().all(u8::is_ascii_hexdigit)),
-            NamePattern::AccountAfter(start) => {
-                name.strip_prefix(start.as_bytes()).is_some_and(|rest| {
-                    let capital = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit();
-                    !rest.is_empty() && rest.iter().all(capital)
-                })
-            }
-        }
-    }
-}
-
-/// The knowledge about an application.
-#[derive(Debug)]
+/// The knowledge about an application: [`CacheProfile`] describes the fields.
+#[derive(Clone, Copy, Debug)]
 pub struct Preset {
     /// The name of the preset, as used in `cache_preset`.
     pub name: &'static str,
@@ -61,39 +29,30 @@ pub struct Preset {
     pub never_segments: &'static [&'static str],
     /// Parameters that exclude a request from the cache.
     pub never_parameters: &'static [NamePattern],
-    /// GET requests below this segment write if they have one of these parameters.
-    pub writing_gets: &'static [(&'static str, &'static [&'static str])],
+    /// GET requests that write.
+    pub writing_gets: &'static [WritingGet],
     /// Writes that change no page, identified by parameter and value, in the query or a form.
     pub noise: &'static [NoiseParameter],
     /// Path segments below which a write changes no page.
     pub noise_segments: &'static [&'static str],
+    /// Tables of the database from which nothing is rendered.
+    pub noise_tables: &'static [&'static str],
+    /// Rows of other tables from which nothing is rendered.
+    pub noise_rows: &'static [NoiseRows],
     /// Longest lifetime of a page, in seconds, chosen so that nonces in pages do not expire first.
     pub max_ttl: u64,
     /// What an administrator may have to set in the application.
     pub advice: &'static str,
 }
 
-/// A write that changes no page, identified by a parameter.
-#[derive(Debug)]
-pub struct NoiseParameter {
-    /// Only below this segment of the path; empty: anywhere.
-    pub segment: &'static str,
-    /// The parameter's name.
-    pub name: &'static str,
-    /// Where the application reads it.
-    pub source: ParameterSource,
-    /// The values with which the request changes no page.
-    pub values: &'static [&'static str],
-}
-
-/// Where an application reads a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParameterSource {
-    /// In `$_GET`, the query's parameters.
-    Query,
-    /// In `$_REQUEST`, where the form's parameter takes precedence over the query's.
-    Request,
-}
+/// All presets. The last one, `php`, is for all other applications.
+pub static PRESETS: LazyLock<Vec<Preset>> = LazyLock::new(|| {
+    let of_applications = known_applications().iter().filter_map(|known| {
+        let profile = known.profile.cache.as_ref()?;
+        Some(Preset::of_profile(known.name, profile))
+    });
+    of_applications.chain([known::FALLBACK]).collect()
+});
 
 /// The form in a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,40 +65,55 @@ pub enum FormBody<'a> {
     NotInspected,
 }
 
-impl NoiseParameter {
-    fn matches(&self, query: &[u8], form: FormBody<'_>) -> bool {
-        let value = match (self.source, form) {
-            (ParameterSource::Query, _) | (ParameterSource::Request, FormBody::Absent) => {
-                self.last_value(query)
-            }
-            (ParameterSource::Request, FormBody::NotInspected) => return false,
-            (ParameterSource::Request, FormBody::UrlEncoded(text)) => match self.last_value(text) {
-                Some(None) => self.last_value(query),
-                said => said,
-            },
-        };
-        matches!(value, Some(Some(value)) if self.values.iter().any(|v| v.as_bytes() == value))
-    }
+/// Returns whether a request has the parameter with one of the values.
+fn has_noise_parameter(noise: &NoiseParameter, query: &[u8], form: FormBody<'_>) -> bool {
+    let last = |text| last_value(noise.name, text);
+    let value = match (noise.source, form) {
+        (ParameterSource::Query, _) | (ParameterSource::Request, FormBody::Absent) => last(query),
+        (ParameterSource::Request, FormBody::NotInspected) => return false,
+        (ParameterSource::Request, FormBody::UrlEncoded(text)) => match last(text) {
+            Some(None) => last(query),
+            said => said,
+        },
+    };
+    matches!(value, Some(Some(value)) if noise.values.iter().any(|v| v.as_bytes() == value))
+}
 
-    /// Returns the value of the parameter as PHP reads the text, in which the last one counts. The outer `None` means
-    /// that the name is spelled in a different way, and that PHP's interpretation of it is not examined.
-    fn last_value<'t>(&self, text: &'t [u8]) -> Option<Option<&'t [u8]>> {
-        let mut last = None;
-        for pair in text.split(|b| *b == b'&') {
-            let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
-            if php_name(&pair[..end]).ok()? == self.name.as_bytes() {
-                if pair[..end] != *self.name.as_bytes() {
-                    // `action[]`, `%61ction`: an array, or an attempted trick.
-                    return None;
-                }
-                last = Some(pair.get(end + 1..).unwrap_or_default());
+/// Returns the value of a parameter as PHP reads the text, in which the last one counts. The outer `None` means that
+/// the name is spelled in a different way, and that PHP's interpretation of it is not examined.
+fn last_value<'t>(parameter: &str, text: &'t [u8]) -> Option<Option<&'t [u8]>> {
+    let mut last = None;
+    for pair in text.split(|b| *b == b'&') {
+        let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
+        if php_name(&pair[..end]).ok()? == parameter.as_bytes() {
+            if pair[..end] != *parameter.as_bytes() {
+                // `action[]`, `%61ction`: an array, or an attempted trick.
+                return None;
             }
+            last = Some(pair.get(end + 1..).unwrap_or_default());
         }
-        Some(last)
     }
+    Some(last)
 }
 
 impl Preset {
+    fn of_profile(name: &'static str, profile: &'static CacheProfile) -> Preset {
+        Preset {
+            name,
+            session_cookies: &profile.session_cookies,
+            harmless_cookies: &profile.harmless_cookies,
+            never_segments: &profile.never_segments,
+            never_parameters: &profile.never_parameters,
+            writing_gets: &profile.writing_gets,
+            noise: &profile.noise_requests,
+            noise_segments: &profile.noise_segments,
+            noise_tables: &profile.noise_tables,
+            noise_rows: &profile.noise_rows,
+            max_ttl: profile.max_ttl,
+            advice: profile.advice,
+        }
+    }
+
     /// Returns the preset with this name, if there is one.
     pub fn find(name: &str) -> Option<&'static Preset> {
         PRESETS.iter().find(|preset| preset.name == name)
@@ -147,7 +121,7 @@ impl Preset {
 
     /// Returns the preset for all other applications.
     pub fn fallback() -> &'static Preset {
-        &PRESETS[PRESETS.len() - 1]
+        &known::FALLBACK
     }
 
     /// Returns whether the application excludes this path from caching.
@@ -162,20 +136,21 @@ impl Preset {
         has_segment(path, self.noise_segments)
             || self.noise.iter().any(|noise| {
                 let here = noise.segment.is_empty() || has_segment(path, &[noise.segment]);
-                here && noise.matches(query, form)
+                here && has_noise_parameter(noise, query, form)
             })
     }
 
     /// Returns whether a GET request writes nevertheless.
     pub fn get_writes(&self, path: &[u8], query: Option<&[u8]>) -> bool {
         let Some(query) = query else { return false };
-        self.writing_gets.iter().any(|(segment, parameters)| {
-            has_segment(path, &[segment])
+        self.writing_gets.iter().any(|writing| {
+            has_segment(path, &[writing.segment])
                 && query.split(|b| *b == b'&').any(|pair| {
                     let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
                     // A name that cannot be read might be one of them.
                     php_name(&pair[..end]).map_or(true, |name| {
-                        parameters.iter().any(|p| p.as_bytes() == &*name)
+                        let parameters = &mut writing.parameters.iter();
+                        parameters.any(|p| p.as_bytes() == &*name)
                     })
                 })
         })

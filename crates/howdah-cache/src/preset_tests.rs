@@ -103,7 +103,7 @@ fn dashboard_link_writes_and_heartbeat_does_not() {
 
 #[test]
 fn presets_know_sessions_and_limit_lifetimes() {
-    for preset in PRESETS {
+    for preset in PRESETS.iter() {
         assert!(preset.session_cookies.contains(&SESSION), "{}", preset.name);
         assert!((60..=DAY).contains(&preset.max_ttl));
         assert_eq!(Preset::find(preset.name).unwrap().name, preset.name);

@@ -5,16 +5,16 @@
 //! by cores  = 8 * cores            while a script waits for its database, other scripts use its core;
 //!                                  a ninth request for a core waits in the queue instead of sharing it
 //! by memory = 60 % of memory / 64 MiB
-//!                                  64 MiB: the size of a WordPress or MediaWiki child (half of
-//!                                  PHP's default memory_limit); the rest is for opcache, the
-//!                                  database, the page cache and the server
+//!                                  64 MiB: the size of a WordPress or MediaWiki child, from the
+//!                                  applications' files (howdah-apps), of which the largest counts;
+//!                                  the rest is for opcache, the database, the page cache and the
+//!                                  server
 //! children  = the smaller, at least 2, at most 256
 //! ```
 //! [`howdah_os::machine`] determines the memory, and the standard library the number of cores (`available_parallelism`:
 //! affinity mask and CPU quota of cgroup v1 and v2).
 
 const CHILDREN_PER_CORE: u64 = 8;
-const BYTES_PER_CHILD: u64 = 64 << 20;
 
 /// Returns the number of children for this machine or container, from its current cores and memory.
 pub fn auto_children() -> u32 {
@@ -26,7 +26,8 @@ pub fn auto_children() -> u32 {
 /// Computes the formula. `memory` is in bytes, or `None` if it is not known.
 pub fn children(cores: u64, memory: Option<u64>) -> u32 {
     let by_cores = CHILDREN_PER_CORE * cores.max(1);
-    let by_memory = memory.map_or(u64::MAX, |bytes| bytes / 10 * 6 / BYTES_PER_CHILD);
+    let bytes_per_child = howdah_apps::largest_child_memory();
+    let by_memory = memory.map_or(u64::MAX, |bytes| bytes / 10 * 6 / bytes_per_child);
     by_cores.min(by_memory).clamp(2, 256) as u32
 }
 

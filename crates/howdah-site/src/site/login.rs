@@ -1,68 +1,21 @@
-//! The requests by which known applications receive passwords, which `limit = "login"` counts. The list has only the
-//! requests of the applications' own forms and of common clients: an application may accept a password in other
-//! requests.
+//! The requests by which known applications receive passwords, which `limit = "login"` counts. The applications' files
+//! (howdah-apps) list only the requests of the applications' own forms and of common clients: an application may accept
+//! a password in other requests.
 
 use super::condition::{RuleConditions, ValueTest};
 use super::pattern::PathPattern;
 
-/// A regular expression for the path, and optionally a parameter with a test of its value.
-type LoginRequest = (&'static str, Option<(&'static str, &'static str)>);
-
-const INDEX_PATH: &str = r"/(index\.php)?$";
-const ANY_PATH: &str = "^/";
-
-const LOGIN_REQUESTS: &[LoginRequest] = &[
-    // WordPress.
-    (r"(?i)/(wp-login|xmlrpc)\.php$", None),
-    // Laravel, Symfony, Drupal, Nextcloud, Kirby, Grav, TYPO3, Moodle, Magento, and most others.
-    (
-        r"(?i)/(log|sign)[-_]?in(_?check|post|/index)?(\.php)?/?$",
-        None,
-    ),
-    // Grav, Bludit and YOURLS receive the password at the start page of their administration.
-    (r"(?i)/admin(/index\.php)?/?$", None),
-    // WooCommerce.
-    (r"(?i)/my-account/?$", None),
-    // Magento's tokens.
-    (r"(?i)/integration/(admin|customer)/token/?$", None),
-    // MediaWiki, by path or parameter. Wikis in other languages also accept this name.
-    (r"(?i)/special:user_?login(/.*)?$", None),
-    (ANY_PATH, Some(("title", "~* ^special:user[_ ]?login"))),
-    // Joomla's administration names a component in all its other requests.
-    (r"(?i)/administrator/(index\.php)?$", Some(("option", ""))),
-    // phpMyAdmin; OpenCart.
-    (
-        INDEX_PATH,
-        Some(("route", "~* ^(/|(account|common)/login)$")),
-    ),
-    // phpBB.
-    (r"/ucp\.php$", Some(("mode", "login"))),
-    // DokuWiki.
-    (ANY_PATH, Some(("do", "login"))),
-    // Roundcube.
-    (INDEX_PATH, Some(("_task", "login"))),
-    // Matomo.
-    (INDEX_PATH, Some(("module", "Login"))),
-    // PrestaShop.
-    (
-        INDEX_PATH,
-        Some(("controller", "~* ^(adminlogin|authentication)$")),
-    ),
-    // Drupal and Backdrop without clean URLs.
-    (INDEX_PATH, Some(("q", "~* ^/?user/login"))),
-];
-
 /// Returns the paths and conditions of log-in requests, each for a rule of its own.
 pub fn login_requests() -> impl Iterator<Item = (PathPattern, RuleConditions)> {
-    LOGIN_REQUESTS.iter().map(|(path, parameter)| {
-        let pattern = PathPattern::regex(path).expect("a test parses the table");
-        let test = |(name, test): &(&str, &str)| {
-            let test = ValueTest::parse(test).expect("a test parses the table");
-            ((*name).to_owned(), test)
+    howdah_apps::login_requests().map(|request| {
+        let pattern = PathPattern::regex(request.path).expect("a test parses the files");
+        let test = |name: &str| {
+            let test = ValueTest::parse(request.value).expect("a test parses the files");
+            (name.to_owned(), test)
         };
         let conditions = RuleConditions {
             methods: vec!["POST".to_owned()],
-            query: parameter.iter().map(test).collect(),
+            query: request.parameter.into_iter().map(test).collect(),
             ..RuleConditions::default()
         };
         (pattern, conditions)

@@ -12,7 +12,7 @@
 //!   [`Route`] for a request ([`route`]).
 //! - [`login`]: the requests by which known applications receive passwords.
 //! - [`accel`]: files that scripts ask the server to send.
-//! - [`recognise`], with `known`, `placed` and [`subfolder`]: makes a configuration for a directory without one.
+//! - [`recognise`], with `placement` and [`subfolder`]: makes a configuration for a directory without one.
 //! - [`htaccess`]: what Apache's `.htaccess` files deny, and which front controller they name.
 //! - [`trace`]: the steps of a route, for `howdah explain`; [`words`]: the parts of a route as text.
 
@@ -27,7 +27,6 @@ pub mod config_error;
 mod denials;
 pub mod description;
 pub mod htaccess;
-mod known_applications;
 pub mod login;
 pub mod network_file;
 pub mod pattern;

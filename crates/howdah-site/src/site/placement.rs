@@ -2,10 +2,11 @@
 //! where every pattern, rule and script name begins with that folder. Records the refused paths and the rules as text,
 //! for the user who starts the server.
 
-use super::application::Application;
+use howdah_apps::KnownLayout;
+use howdah_apps::profile::{LayoutHeader, LayoutRedirect, LayoutRewrite};
+
 use super::config::{FrontController, HeaderEdit, RuleAction, SiteConfig, SiteRule};
 use super::htaccess::catch_all::CatchAll;
-use super::known_applications::KnownApplication;
 use super::pattern::PathPattern;
 use super::template::RuleTemplate;
 
@@ -35,23 +36,40 @@ impl<'c> ApplicationPlacement<'c> {
         }
     }
 
-    /// Adds everything that a known application needs.
-    pub(super) fn add_known(&mut self, known: &KnownApplication) {
-        for text in known.deny {
+    /// Adds everything that a known application needs, except for rewrites that depend on a file.
+    pub(super) fn add_known(&mut self, known: KnownLayout) {
+        for text in known.denials() {
             self.refuse(text);
         }
-        if let Some(script) = known.front_controller {
-            let path_info = known.application == Application::Nextcloud;
-            for prefix in known.controller_prefixes {
+        let layout = known.layout;
+        if let Some(script) = layout.front_controller {
+            for prefix in &layout.controller_prefixes {
                 self.rewrite_all_below(prefix, script);
             }
-            self.set_front_controller(script, path_info);
+            self.set_front_controller(script, layout.path_info);
         }
-        match known.application {
-            Application::MediaWiki => self.mediawiki(),
-            Application::Nextcloud => self.nextcloud(),
-            Application::Magento => self.magento(),
-            _ => {}
+        for redirect in &layout.redirects {
+            self.redirect(redirect);
+        }
+        let rewrites = layout.rewrites.iter();
+        for rewrite in rewrites.filter(|rewrite| rewrite.if_file.is_none()) {
+            self.rewrite_missing(rewrite);
+        }
+        for header in &layout.headers {
+            self.set_header(header);
+        }
+        if let Some(bytes) = layout.max_body_size {
+            self.config.max_body_size = bytes;
+        }
+    }
+
+    /// Adds the rewrites of a known application that depend on a file, where the file exists.
+    pub(super) fn add_rewrites_with_files(&mut self, known: KnownLayout) {
+        for rewrite in &known.layout.rewrites {
+            let file = rewrite.if_file.map(|file| self.config.root.join(file));
+            if file.is_some_and(|file| file.is_file()) {
+                self.rewrite_missing(rewrite);
+            }
         }
     }
 
@@ -108,11 +126,17 @@ impl<'c> ApplicationPlacement<'c> {
     /// Adds a rule for paths below `prefix` that name no file.
     pub(super) fn rewrite_missing_below(&mut self, prefix: &str, target: &str) {
         let (prefix, target) = (self.path(prefix), self.path(target));
+        let pattern = PathPattern::Prefix(prefix.clone().into_bytes());
+        self.add_rewrite(pattern, &prefix, &target);
+    }
+
+    /// Adds a rule for paths that name no file. `pattern` matches paths below `prefix`.
+    fn add_rewrite(&mut self, pattern: PathPattern, prefix: &str, target: &str) {
         self.rules.push(format!(
             "requests for missing files below {prefix} go to {}",
             target.replace("$1", "…")
         ));
-        self.rule(PathPattern::Prefix(prefix.into_bytes()), true, to(&target));
+        self.rule(pattern, true, to(target));
     }
 
     /// Adds a rule that sends every path below `prefix` to the application, whether or not a file exists.
@@ -134,56 +158,33 @@ impl<'c> ApplicationPlacement<'c> {
         });
     }
 
-    /// Short URLs (`$wgArticlePath = "/wiki/$1"`) are read from REQUEST_URI. Uploads are not pages.
-    fn mediawiki(&mut self) {
-        self.rewrite_missing_below("/wiki/", "/index.php");
-        let uploads = self.path("/images/");
-        let nosniff = HeaderEdit::Set("X-Content-Type-Options".to_owned(), "nosniff".to_owned());
-        self.rules.push(format!(
-            "files below {uploads} are sent with X-Content-Type-Options"
-        ));
-        let uploads = PathPattern::Prefix(uploads.into_bytes());
-        self.rule(uploads, false, RuleAction::Header(nosniff));
+    fn redirect(&mut self, redirect: &LayoutRedirect) {
+        let (from, to) = (redirect.from, self.path(redirect.to));
+        self.rules.push(format!("{from} is redirected to {to}"));
+        let action = RuleAction::Redirect {
+            status: 301,
+            to: template(&to),
+        };
+        self.rule(PathPattern::Prefix(from.into()), false, action);
     }
 
-    /// Clients find calendars and contacts by these URLs (RFC 6764), pages use PATH_INFO, and users upload films.
-    fn nextcloud(&mut self) {
-        let dav = self.path("/remote.php/dav/");
-        for service in ["carddav", "caldav"] {
-            let known = format!("/.well-known/{service}");
-            self.rules.push(format!("{known} is redirected to {dav}"));
-            let action = RuleAction::Redirect {
-                status: 301,
-                to: template(&dav),
-            };
-            self.rule(PathPattern::Prefix(known.into_bytes()), false, action);
-        }
-        self.rewrite_missing_below("/remote/", "/remote.php/$1");
-        self.config.max_body_size = 16 << 30;
+    fn rewrite_missing(&mut self, rewrite: &LayoutRewrite) {
+        let Some(remainder) = rewrite.remainder else {
+            return self.rewrite_missing_below(rewrite.below, rewrite.to);
+        };
+        let (folder, below) = (regex::escape(&self.folder), regex::escape(rewrite.below));
+        let pattern = PathPattern::regex(&format!("^{folder}{below}{remainder}"));
+        let pattern = pattern.expect("built-in patterns are checked by a test");
+        self.add_rewrite(pattern, &self.path(rewrite.below), &self.path(rewrite.to));
     }
 
-    /// From its nginx.conf.sample: missing static files and pictures are made by scripts.
-    fn magento(&mut self) {
-        let folder = regex::escape(&self.folder);
-        for (prefix, rest, target) in [
-            (
-                "/static/",
-                "(?:version[0-9]*/)?(.*)$",
-                "/static.php?resource=$1",
-            ),
-            ("/media/", "", "/get.php"),
-        ] {
-            let pattern = PathPattern::regex(&format!("^{folder}{prefix}{rest}"));
-            let pattern = pattern.expect("built-in patterns are checked by a test");
-            let target = self.path(target);
-            let line = format!(
-                "requests for missing files below {}{prefix} go to {}",
-                self.folder,
-                target.replace("$1", "…")
-            );
-            self.rules.push(line);
-            self.rule(pattern, true, to(&target));
-        }
+    fn set_header(&mut self, header: &LayoutHeader) {
+        let below = self.path(header.below);
+        let edit = HeaderEdit::Set(header.name.to_owned(), header.value.to_owned());
+        self.rules
+            .push(format!("files below {below} are sent with {}", header.name));
+        let pattern = PathPattern::Prefix(below.into_bytes());
+        self.rule(pattern, false, RuleAction::Header(edit));
     }
 }
 
@@ -193,4 +194,34 @@ fn to(target: &str) -> RuleAction {
 
 fn template(text: &str) -> RuleTemplate {
     RuleTemplate::parse(text).expect("built-in targets are checked by a test")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn placement_of_every_known_layout_has_valid_patterns_and_targets() {
+        for known in howdah_apps::layouts() {
+            let place = |folder: &str| {
+                let mut config = SiteConfig::for_tests("", "");
+                let mut placed = ApplicationPlacement::below(&mut config, folder.to_owned());
+                placed.add_known(known);
+                for rewrite in &known.layout.rewrites {
+                    placed.rewrite_missing(rewrite);
+                }
+                (placed.refused, placed.rules)
+            };
+            let (refused, _) = place("");
+            let unique: BTreeSet<_> = refused.iter().collect();
+            assert_eq!(unique.len(), refused.len(), "{}", known.application);
+            let (below, rules) = place("/a.b");
+            assert_eq!(below.len(), refused.len(), "{}", known.application);
+            let is_inside = |text: &String| text.contains("/a.b/") || text.contains("/a\\.b/");
+            assert!(below.iter().all(is_inside), "{below:?}");
+            assert!(rules.iter().all(is_inside), "{rules:?}");
+        }
+    }
 }

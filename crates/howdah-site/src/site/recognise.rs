@@ -3,19 +3,23 @@
 //! `.htaccess` that names a front controller (`htaccess/catch_all.rs`).
 //!
 //! The refused paths follow each application's own `.htaccess` or its documentation for nginx: directories of code and
-//! data, and scripts where users upload files (`known.rs`). Paths that `.htaccess` files deny are refused for every
+//! data, and scripts where users upload files (the files of howdah-apps). Paths that `.htaccess` files deny are refused for every
 //! request (`htaccess`), whether or not the application is recognised.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use howdah_apps::{KnownLayout, layouts};
+
 pub use super::application::Application;
 use super::application::exists;
 use super::config::{RuleAction, SiteConfig};
 use super::htaccess::catch_all;
-use super::known_applications::{KNOWN_APPLICATIONS, KnownApplication, WEB_DIRECTORIES};
 use super::placement::ApplicationPlacement;
 use super::subfolder::{self, SubfolderApplication};
+
+/// Where composer projects keep their public files.
+const WEB_DIRECTORIES: &[&str] = &["public", "web", "docroot", "webroot"];
 
 /// The application that was recognised in a directory, and how to serve it.
 #[derive(Clone, Debug)]
@@ -127,13 +131,9 @@ pub fn recognise(directory: &Path, usual: SiteConfig) -> io::Result<Recognised> 
     let mut placed = ApplicationPlacement::at_the_root(&mut config);
     if let Some(known) = known {
         placed.add_known(known);
-    }
-    match application {
-        Application::Joomla if root.join("api/index.php").is_file() => {
-            placed.rewrite_missing_below("/api/", "/api/index.php");
-        }
-        Application::Framework => placed.set_front_controller("/index.php", false),
-        _ => {}
+        placed.add_rewrites_with_files(known);
+    } else if application == Application::Framework {
+        placed.set_front_controller("/index.php", false);
     }
     let (mut refused, mut rules) = (placed.refused, placed.rules);
     let mut left_out = Vec::new();
@@ -155,20 +155,21 @@ pub fn recognise(directory: &Path, usual: SiteConfig) -> io::Result<Recognised> 
     })
 }
 
-fn find(directory: &Path) -> (Option<&'static KnownApplication>, Application, PathBuf) {
-    for known in KNOWN_APPLICATIONS {
-        for web in known.web {
+fn find(directory: &Path) -> (Option<KnownLayout>, Application, PathBuf) {
+    for known in layouts() {
+        let (files, webs) = (&known.layout.files, &known.layout.web);
+        for web in webs {
             let root = directory.join(web);
             // The files are looked for in the project's directory, and in the web directory too, as Drupal needs it.
-            if exists(directory, known.files) || exists(&root, known.files) {
+            if exists(directory, files) || exists(&root, files) {
                 return (Some(known), known.application, tidy(&root));
             }
         }
         // If the web directory itself is given, the files are beside it.
         if let Some(project) = directory.parent()
-            && !known.web.contains(&".")
-            && known.web.iter().any(|web| project.join(web) == directory)
-            && exists(project, known.files)
+            && !webs.contains(&".")
+            && webs.iter().any(|web| project.join(web) == directory)
+            && exists(project, files)
         {
             return (Some(known), known.application, directory.to_owned());
         }

@@ -5,10 +5,11 @@
 use std::fmt;
 use std::path::Path;
 
+use howdah_apps::{KnownLayout, layouts};
+
 use super::application::{Application, exists};
 use super::config::SiteConfig;
 use super::htaccess::catch_all::{self, CatchAll};
-use super::known_applications::{KNOWN_APPLICATIONS, KnownApplication};
 use super::placement::ApplicationPlacement;
 
 /// The maximum number of folders that are inspected; if there are more, this is reported.
@@ -31,7 +32,7 @@ impl fmt::Display for SubfolderApplication {
 
 /// The application in a subfolder.
 enum FolderContent {
-    KnownApplication(&'static KnownApplication),
+    KnownApplication(KnownLayout),
     FrontController(CatchAll),
 }
 
@@ -76,9 +77,9 @@ fn inspect_folders(root: &Path) -> (Vec<(String, FolderContent)>, bool) {
     folders.truncate(MAX_INSPECTED_FOLDERS);
     let held = |name: String| {
         let folder = root.join(&name);
-        let at_its_root = |known: &&KnownApplication| known.web.contains(&".");
-        let mut known = KNOWN_APPLICATIONS.iter().filter(at_its_root);
-        let held = match known.find(|known| exists(&folder, known.files)) {
+        let at_its_root = |known: &KnownLayout| known.layout.web.contains(&".");
+        let mut known = layouts().filter(at_its_root);
+        let held = match known.find(|known| exists(&folder, &known.layout.files)) {
             Some(known) => FolderContent::KnownApplication(known),
             None => FolderContent::FrontController(catch_all::of(&folder, &format!("/{name}"))?),
         };

@@ -12,7 +12,7 @@ use howdah_site::site::config::{RuleAction, SiteConfig, SiteRule};
 use howdah_site::site::recognise::recognise;
 
 use crate::config::ServeSettings;
-use crate::config::job::runs_cron_in_requests;
+use crate::config::job::runs_in_requests;
 use crate::php::PhpVersion;
 
 /// Describes the choice, line by line. `php` is the version of PHP, if a pool runs our own.
@@ -112,15 +112,10 @@ fn describe_site(text: &mut String, site: &SiteConfig) {
 /// Returns advice about the background jobs that the site's application needs.
 fn background_jobs_advice(site: &SiteConfig) -> Option<&'static str> {
     let found = recognise(&site.root, SiteConfig::empty("", "")).ok()?;
-    match found.application {
-        Application::WordPress if runs_cron_in_requests(&site.root) => Some(
-            "none: WordPress runs its cron within requests, which delays visitors; use [[job]] preset = \"wp-cron\" and DISABLE_WP_CRON (docs/jobs.md)",
-        ),
-        Application::Laravel => Some(
-            "none: use [[job]] preset = \"laravel-scheduler\" to run its schedule (docs/jobs.md)",
-        ),
-        _ => None,
-    }
+    let job = found.application.profile()?.job.as_ref()?;
+    let in_requests = job.in_requests.as_ref();
+    let is_missing = in_requests.is_none_or(|own| runs_in_requests(own, &site.root));
+    is_missing.then_some(job.check_advice)
 }
 
 fn describe_pool(pool: &PoolMode, php: Option<&PhpVersion>) -> String {

@@ -3,7 +3,7 @@
 
 use howdah_executor::{PoolConfig, PoolMode};
 use howdah_site::site::SiteConfig;
-use howdah_site::site::recognise::{Application, recognise};
+use howdah_site::site::recognise::recognise;
 use rustix::fs::statfs;
 
 use crate::config::ServeSettings;
@@ -47,9 +47,9 @@ fn local_sessions(settings: &ServeSettings, site: &SiteConfig) -> Option<String>
         PoolMode::Embed(config) if config.name == site.pool => Some(config),
         _ => None,
     })?;
-    let found = recognise(&site.root, SiteConfig::empty("", ""));
-    if found.is_ok_and(|found| found.application == Application::WordPress) {
-        // WordPress uses no sessions of PHP.
+    let found = recognise(&site.root, SiteConfig::empty("", "")).ok();
+    let profile = found.and_then(|found| found.application.profile());
+    if profile.is_some_and(|profile| !profile.php_sessions) {
         return None;
     }
     let [handler, path] = settings_of(pool, site)?;

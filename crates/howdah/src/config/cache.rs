@@ -264,18 +264,7 @@ fn preset_of(site: &SiteConfig) -> &'static Preset {
 }
 
 fn preset_for(application: Application) -> Option<&'static Preset> {
-    Preset::find(match application {
-        Application::WordPress => "wordpress",
-        Application::MediaWiki => "mediawiki",
-        Application::Laravel => "laravel",
-        Application::Symfony => "symfony",
-        Application::Drupal => "drupal",
-        Application::Joomla => "joomla",
-        Application::PhpBb => "phpbb",
-        Application::Magento => "magento",
-        Application::DokuWiki => "dokuwiki",
-        _ => return None,
-    })
+    Preset::find(application.known()?.name)
 }
 
 /// Returns the applications in subfolders that the site's preset is not made for.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use howdah_apps::profile::{JobInRequests, JobProfile};
 use howdah_executor::PoolMode;
 use howdah_site::site::SiteConfig;
 use howdah_site::site::config::RuleAction;
@@ -17,33 +18,9 @@ use crate::jobs::schedule::CronSchedule;
 use crate::jobs::settings::{InvalidatedPages, JobProgram, JobSettings, JobTiming};
 use crate::sys;
 
-/// A predefined job that applications need.
-struct JobPreset {
-    word: &'static str,
-    /// The command: `php`, the application's file in the job's directory, and the arguments.
-    command: &'static [&'static str],
-}
-
-impl JobPreset {
-    /// Returns the file by which the job's directory is recognised.
-    fn file(&self) -> &'static str {
-        self.command[1]
-    }
-}
-
-/// The words of `preset`.
+/// The words of `preset`: the names of the jobs in the applications' files.
 pub const PRESET_NAMES: [&str; 2] = ["wp-cron", "laravel-scheduler"];
 
-const ALL_PRESETS: [JobPreset; 2] = [
-    JobPreset {
-        word: PRESET_NAMES[0],
-        command: &["php", "wp-cron.php"],
-    },
-    JobPreset {
-        word: PRESET_NAMES[1],
-        command: &["php", "artisan", "schedule:run"],
-    },
-];
 /// The schedule of the presets: each of them checks by itself which tasks are due.
 const EVERY_MINUTE: &str = "* * * * *";
 
@@ -130,9 +107,7 @@ fn job(section: &ConfigSection<'_>, server: &JobContext<'_>) -> Option<JobSettin
         section.file().mistake(section.place_of(key), message);
     };
     let word = section.text("preset");
-    let preset = ALL_PRESETS
-        .iter()
-        .find(|preset| word.as_deref() == Some(preset.word));
+    let preset = howdah_apps::jobs().find(|preset| word.as_deref() == Some(preset.preset));
     let name = name(section, preset);
     let directory = match preset.filter(|_| !section.has("directory")) {
         Some(preset) => preset_directory(section, preset, server.sites)?,
@@ -198,7 +173,7 @@ fn job(section: &ConfigSection<'_>, server: &JobContext<'_>) -> Option<JobSettin
 /// Returns the directory of a preset's file, which is in a site's root or in the root's parent.
 fn preset_directory(
     section: &ConfigSection<'_>,
-    preset: &JobPreset,
+    preset: &JobProfile,
     sites: &[SiteConfig],
 ) -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
@@ -228,28 +203,31 @@ fn preset_directory(
     None
 }
 
-/// WordPress also runs its cron within visitors' requests unless it is configured otherwise.
-fn advise(section: &ConfigSection<'_>, preset: &JobPreset, directory: &Path) {
-    if preset.word == PRESET_NAMES[0] && runs_cron_in_requests(directory) {
-        let message = "WordPress also runs its cron within requests of visitors; add define('DISABLE_WP_CRON', true); to wp-config.php";
-        section.file().advise(section.place_of("preset"), message);
+/// Advises users whose application also runs the job within visitors' requests.
+fn advise(section: &ConfigSection<'_>, preset: &JobProfile, directory: &Path) {
+    if let Some(job) = &preset.in_requests
+        && runs_in_requests(job, directory)
+    {
+        section
+            .file()
+            .advise(section.place_of("preset"), job.advice);
     }
 }
 
-/// Returns whether WordPress in this directory is set up without naming `DISABLE_WP_CRON` in its settings.
-pub fn runs_cron_in_requests(directory: &Path) -> bool {
+/// Returns whether the application in this directory is set up and runs its job within requests.
+pub fn runs_in_requests(job: &JobInRequests, directory: &Path) -> bool {
     let places = [Some(directory), directory.parent()];
     let mut texts = places
         .into_iter()
         .flatten()
-        .filter_map(|place| std::fs::read_to_string(place.join("wp-config.php")).ok());
+        .filter_map(|place| std::fs::read_to_string(place.join(job.settings)).ok());
     texts
         .next()
-        .is_some_and(|text| !text.contains("DISABLE_WP_CRON"))
+        .is_some_and(|text| !text.contains(job.disabled_by))
 }
 
-fn name(section: &ConfigSection<'_>, preset: Option<&JobPreset>) -> Option<String> {
-    let usual = || preset.map(|preset| preset.word.to_owned());
+fn name(section: &ConfigSection<'_>, preset: Option<&JobProfile>) -> Option<String> {
+    let usual = || preset.map(|preset| preset.preset.to_owned());
     let name = section.text("name").or_else(usual);
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_plain = |name: &String| !name.is_empty() && name.len() <= 32 && name.chars().all(plain);
@@ -339,7 +317,7 @@ fn other_program(
     })
 }
 
-fn job_timing(section: &ConfigSection<'_>, preset: Option<&JobPreset>) -> Option<JobTiming> {
+fn job_timing(section: &ConfigSection<'_>, preset: Option<&JobProfile>) -> Option<JobTiming> {
     let file = section.file();
     let processes = section.number("processes").map_or(1, |n| n as u32);
     let time_zone = section.text("time_zone");
@@ -372,4 +350,15 @@ fn job_timing(section: &ConfigSection<'_>, preset: Option<&JobPreset>) -> Option
         jitter: section.time("jitter").unwrap_or_default(),
         on_each: section.text("members").as_deref() == Some("each"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn job_presets_are_those_of_the_applications() {
+        let known = howdah_apps::jobs().map(|job| job.preset);
+        assert!(known.eq(PRESET_NAMES));
+    }
 }

@@ -39,9 +39,10 @@ pub fn finish(shared: &FrontShared) {
         if let Some(fleet) = &config.process.cache.fleet {
             fleet.leave_within(LEAVE_TIMEOUT);
         }
-        if let Some(disk) = &config.settings.cache_disk {
-            // Pages that are not flushed within this time are not used after a restart of the machine, only after a
-            // restart of the server alone.
+        let disk = config.resources.cache_disk.as_ref();
+        if let Some(disk) = disk.and_then(CacheDiskState::store) {
+            // Pages that are not flushed by then are not trusted after the machine was restarted. They are trusted
+            // after a restart of the server alone.
             disk.close(FLUSH_TIMEOUT);
         }
         if let Some(traces) = &config.resources.traces {

@@ -20,9 +20,9 @@ use howdah_server::server_config::{OpenResources, ServerConfig};
 use super::super::FrontShared;
 use crate::config::ServeSettings;
 
-/// Returns the settings of the front besides sites and pools. State that outlives a configuration is taken over
-/// from the configuration that is being served.
-pub(super) fn front_settings(
+/// Opens what the configuration names, besides sites and pools. Whatever it does not change is taken over from the
+/// configuration that is being served.
+pub(super) fn open_resources(
     settings: &ServeSettings,
     access_log: Option<Arc<AccessLog>>,
     shared: &FrontShared,
@@ -44,31 +44,60 @@ pub(super) fn front_settings(
     })
 }
 
-/// Returns the membership in a fleet. It persists across reloads. A change of the fleet needs a restart, because
-/// scripts that are still running would publish their writes to the former fleet.
-fn fleet(
+/// Returns what all configurations of the process share: the state of the configuration that is being served, or a new
+/// one for the first configuration. Fails if the configuration changes what only a restart can change.
+pub(super) fn process_state(
+    settings: &ServeSettings,
+    shared: &FrontShared,
+    error_log: &Arc<ErrorLog>,
+) -> Result<Arc<ProcessState>, String> {
+    if let Some(front) = shared.front.get() {
+        let state = front.config().process.clone();
+        check_fleet(settings, state.cache.fleet.as_ref())?;
+        return Ok(state);
+    }
+    let cache = CacheProcessState {
+        fleet: join_fleet(settings, shared, error_log)?,
+        successor: shared.successor.clone(),
+        ..CacheProcessState::default()
+    };
+    Ok(Arc::new(ProcessState {
+        challenges: shared.tls.challenges.clone(),
+        cache: Arc::new(cache),
+        ..ProcessState::default()
+    }))
+}
+
+/// Returns `[fleet]` if any site has a page cache, which is what members share.
+fn fleet_config(settings: &ServeSettings) -> Option<&FleetConfig> {
+    let is_cached = settings.sites.iter().any(|site| site.cache.is_some());
+    settings.fleet.as_ref().filter(|_| is_cached)
+}
+
+/// Fails if a reload changes the membership in a fleet. This needs a restart, because scripts that are still running
+/// would publish their writes to the former fleet.
+fn check_fleet(settings: &ServeSettings, joined: Option<&Arc<Fleet>>) -> Result<(), String> {
+    let refused = match (fleet_config(settings), joined) {
+        (None, None) => return Ok(()),
+        (Some(wanted), Some(joined)) if joined.config() == wanted => return Ok(()),
+        (Some(_), Some(_)) => "[fleet] can be changed by a restart only",
+        (Some(_), None) => "[fleet] can be added by a restart only",
+        (None, Some(_)) => {
+            "[fleet] and the last `cache = \"on\"` of its sites can be removed by a restart only"
+        }
+    };
+    Err(refused.to_owned())
+}
+
+/// Joins the fleet that the first configuration names, if it names one. The membership stays over reloads.
+fn join_fleet(
     settings: &ServeSettings,
     shared: &FrontShared,
     log: &Arc<ErrorLog>,
 ) -> Result<Option<Arc<Fleet>>, String> {
-    let is_running = shared.front.get().is_some();
-    let wanted = match &settings.fleet {
-        Some(wanted) if settings.sites.iter().any(|site| site.cache.is_some()) => wanted,
-        _ if former.is_none() => return Ok(None),
-        _ => return Err(
-            "[fleet] and the last `cache = \"on\"` of its sites can be removed only with a restart"
-                .to_owned(),
-        ),
+    let Some(wanted) = fleet_config(settings) else {
+        return Ok(None);
     };
-    if let Some(former) = former {
-        return match former.config() == wanted {
-            true => Ok(Some(former.clone())),
-            false => Err("[fleet] can be changed only with a restart".to_owned()),
-        };
-    }
-    if is_running {
-        return Err("[fleet] can be added only with a restart".to_owned());
-    }
     let (front, heard) = (shared.front.clone(), log.clone());
     let unknown = UnknownSites::default();
     let apply = move |entry: &LogEntry<InvalidationText>| {
@@ -78,7 +107,7 @@ fn fleet(
         let Some(cache) = &config.cache else { return };
         if let Some(site) = cache.apply_fleet_entry(&config.sites, entry, &unknown) {
             let message = format!(
-                "fleet: this member has no site `{site}`, so the site's writes invalidate all pages. Give sites the same names on all members, and give each fleet its own name"
+                "fleet: there is no site `{site}` here; its writes make all pages old. Give sites the same names on all members, or fleets names of their own"
             );
             heard.problem(LogLevel::Warning, "FleetUnknownSite", &message);
         }
@@ -87,7 +116,7 @@ fn fleet(
     let report = move |news| report_fleet(&heard, &news);
     let heard = log.clone();
     let report_render = move |outcome: FleetRenderOutcome, detail: &str| {
-        let message = format!("fleet: {detail}; this member renders its own pages");
+        let message = format!("fleet: {detail}; this member renders for itself");
         heard.problem(LogLevel::Warning, &outcome.name(), &message);
     };
     let front = shared.front.clone();
@@ -98,7 +127,7 @@ fn fleet(
         let config = front.config();
         match &config.cache {
             Some(cache) => cache.explain_for_member(&config.sites, question),
-            None => "no site uses the page cache".to_owned(),
+            None => "no site has the page cache on".to_owned(),
         }
     };
     let fleet = Fleet::start(
@@ -121,31 +150,31 @@ fn report_fleet(log: &ErrorLog, news: &FleetEvent) {
         }
         FleetEvent::Silent(names) => {
             let message = format!(
-                "fleet: {} may write without notifying this server, so no stored page is served; once you are sure that it does not run any more, run: howdah cache forget NAME",
+                "fleet: {} may write unheard, so no stored page is served; once it is sure to run no more: howdah cache forget NAME",
                 names.join(", ")
             );
             log.problem(LogLevel::Warning, "FleetMemberSilent", &message);
         }
         FleetEvent::WriteUnheard => {
-            let message = "fleet: a write could not be published; its response was sent once no member served stored pages";
+            let message = "fleet: a write could not be published; its answer left when no member served stored pages";
             log.problem(LogLevel::Warning, "FleetWriteUnheard", message);
         }
         FleetEvent::Fenced => {
-            let message = "fleet: Valkey has been unreachable for `forget_after`; requests that write get a 503 until it responds again";
+            let message = "fleet: Valkey has been out of reach for `forget_after`; what writes is answered 503 until it answers";
             log.problem(LogLevel::Warning, "FleetFenced", message);
         }
         FleetEvent::Leased => {
             log.problem(
                 LogLevel::Notice,
                 "FleetLeased",
-                "fleet: stored pages are served again",
+                "fleet: stored pages are served",
             );
         }
     }
 }
 
-/// Returns the settings of traces. The exporter persists across reloads that do not change it. An exporter that is
-/// replaced still sends what it has collected.
+/// Returns the settings of traces. The exporter stays over reloads that do not change it. An exporter that is replaced
+/// still sends what it has collected.
 fn traces(
     settings: &ServeSettings,
     former: Option<&Arc<Traces>>,
@@ -173,7 +202,7 @@ fn traces(
 fn report_traces(log: &ErrorLog, news: &exporter::ExporterEvent) {
     match news {
         exporter::ExporterEvent::Unreachable(why) => {
-            let message = format!("traces: {why}; spans wait and are eventually dropped");
+            let message = format!("traces: {why}; spans wait, then are dropped");
             log.problem(LogLevel::Warning, "CollectorUnreachable", &message);
         }
         exporter::ExporterEvent::Refused(why) => {
@@ -181,8 +210,7 @@ fn report_traces(log: &ErrorLog, news: &exporter::ExporterEvent) {
             log.problem(LogLevel::Warning, "CollectorRefused", &message);
         }
         exporter::ExporterEvent::Recovered { dropped } => {
-            let message =
-                format!("traces: the collector accepts spans again; {dropped} spans were dropped");
+            let message = format!("traces: the collector takes spans; {dropped} were dropped");
             log.problem(LogLevel::Notice, "CollectorWorksAgain", &message);
         }
     }
@@ -196,7 +224,7 @@ pub(super) fn set_limits(settings: &ServeSettings, config: &ServerConfig) -> Res
         Some(bytes) => bytes,
         None => room.auto_limit(directory).map_err(|error| {
             let directory = directory.display();
-            format!("cannot determine the free space in {directory}: {error}")
+            format!("cannot see how much is free in {directory}: {error}")
         })?,
     };
     room.set_limit(disk);
@@ -208,8 +236,8 @@ pub(super) fn set_limits(settings: &ServeSettings, config: &ServerConfig) -> Res
     Ok(())
 }
 
-/// Returns the store of pages on disk, if one is configured. It stays open over reloads that do not move it. An
-/// invalid configuration is refused. A disk that cannot be written is reported, and pages are stored in memory only.
+/// Returns the store of pages on disk, if one is configured. It stays open over reloads that do not move it. A wrong
+/// configuration is refused. A disk that cannot be written is reported, and pages are stored in memory only.
 fn cache_disk(
     settings: &ServeSettings,
     former: Option<&Arc<DiskStore>>,
@@ -252,7 +280,7 @@ fn cache_disk(
         Ok(disk) => Ok(Some(CacheDiskState::Open(disk))),
         Err(OpenError::Io { what, error }) => {
             let message = format!(
-                "page cache: cannot {what} {}: {error}; pages are kept only in memory until the next reload or start",
+                "page cache: cannot {what} {}: {error}; pages are kept in memory only until the next reload or start",
                 wanted.path.display()
             );
             let fault = DiskFault::DiskUnwritable;
