@@ -87,11 +87,11 @@ impl Application {
         self.known().is_some()
     }
 
-    /// Returns the verb for "is in", `lies` or `lie`, because `plain PHP files` is a plural.
+    /// Returns the verb `is` or `are`, because `plain PHP files` is a plural.
     pub fn location_verb(self) -> &'static str {
         match self {
-            Application::PlainPhp | Application::Files => "lie",
-            _ => "lies",
+            Application::PlainPhp | Application::Files => "are",
+            _ => "is",
         }
     }
 }

@@ -62,7 +62,7 @@ pub fn create_private_directory(parent: &Path, prefix: &str) -> io::Result<PathB
     match fs::DirBuilder::new().mode(0o700).create(&path) {
         Ok(()) => Ok(path),
         Err(error) => {
-            let text = format!("cannot make the directory {}: {error}", path.display());
+            let text = format!("cannot create the directory {}: {error}", path.display());
             Err(io::Error::new(error.kind(), text))
         }
     }

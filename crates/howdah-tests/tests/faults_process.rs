@@ -121,7 +121,7 @@ fn zygote_that_hangs_is_replaced_when_it_does_not_report_a_childs_death() {
     let answer = held.answer();
     assert_eq!(answer.status(), 502, "{}", answer.text());
     assert_eq!(answer.header("Howdah-Error"), Some("ChildDied"));
-    fixture.wait_for_log(&["ZygoteStuck", "the end of a child"]);
+    fixture.wait_for_log(&["ZygoteStuck", "the exit of a child"]);
     fixture.still_serves();
     assert!(!fixture.zygotes().contains(&zygote));
 }

@@ -290,7 +290,7 @@ fn collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
     assert!(dropped(&fixture) > 1000, "the queue is bounded");
     collector.behave(Behaviour::Take);
     let line = fixture.wait_for_log(&["notice CollectorWorksAgain"]);
-    let before = format!("{} were dropped", dropped(&fixture));
+    let before = format!("{} spans were dropped", dropped(&fixture));
     assert!(line.contains(&before), "{line}");
     fixture.wait("all to be exported", |fixture| {
         let exported = fixture.status()["spans"]["exported"].as_u64();

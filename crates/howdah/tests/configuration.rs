@@ -32,7 +32,7 @@ fn check_advises_on_options_that_the_application_needs() {
             .current_dir(&scratch.0)
             .env("HOWDAH_PHP", scratch.fitting_stand_in()));
         assert_eq!(code, 0, "{err}");
-        let about = err.lines().find(|line| line.contains("lies here"));
+        let about = err.lines().find(|line| line.contains("is here"));
         let closed = out.lines().find(|line| line.contains("are also refused"));
         (
             about.unwrap_or_default().to_owned(),
@@ -43,13 +43,13 @@ fn check_advises_on_options_that_the_application_needs() {
     let (said, closed) = advice(wordpress);
     assert!(said.starts_with("advice: a.toml:3"), "{said}");
     for part in [
-        "site `blog`: WordPress lies here",
+        "site `blog`: WordPress is here",
         "does not have front_controller = \"/index.php\": requests for missing files, such as permalinks, get a 404",
         "recognise = \"on\" sets what the application needs",
     ] {
         assert!(said.contains(part), "{said}");
     }
-    let part = "site `blog`: WordPress lies in wordpress; ";
+    let part = "site `blog`: WordPress is in wordpress; ";
     assert!(closed.starts_with(part), "{closed}");
     let own = "front_controller = \"/index.php\"\ndeny = [\"/wp-content/uploads/**.php\"]\n";
     let (said, closed) = advice(&format!("{wordpress}{own}"));
@@ -64,8 +64,8 @@ fn check_advises_on_options_that_the_application_needs() {
     }
     let (said, _) = advice("root = \"laravel\"\n");
     assert!(
-        said.contains("Laravel lies here, and should be served from ")
-            && said.contains("/laravel/public: with this root clients can request its code"),
+        said.contains("Laravel is here and should be served from ")
+            && said.contains("/laravel/public: with this root, clients can request its code"),
         "{said}"
     );
     assert_eq!(advice("root = \"plain\"\n"), nothing);
@@ -488,7 +488,10 @@ fn conflicting_options_are_a_mistake() {
             "[[site]]\nhosts = \"a.org\"\nroot = \"web\"\nlisten = \"127.0.0.1:81\"\n[[site]]\nname = \"b\"\nhosts = \"a.org\"\nroot = \"web\"\nlisten = [\"127.0.0.1:82\", \"127.0.0.1:81\"]",
             "a.toml:7:9: hosts: `a.org` belongs to site `a.org` already",
         ),
-        ("listen = \"example.org:80\"", "is no address to listen on"),
+        (
+            "listen = \"example.org:80\"",
+            "is not an address to listen on",
+        ),
         ("listen = \"127.0.0.1:80 fast\"", "unknown word `fast`"),
         (
             "listen = \"127.0.0.1:80 tls h2c\"",
@@ -594,7 +597,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[fleet]\nvalkey = \"redis+cluster://a:6379,b\"",
-            "with Sentinels or a cluster set `replicas` to the number of replicas",
+            "with Sentinels or a cluster, set `replicas` to the number of replicas",
         ),
         (
             "[fleet]\nvalkey = \"redis+cluster://a/0\"\nreplicas = 1",
@@ -685,7 +688,7 @@ fn page_cache_directory_and_roots_must_not_contain_each_other() {
         ("web/new", "web", "overlap"),
         ("link", "web", "overlap"),
         ("all", "all/web", "overlap"),
-        ("no/such", "web", "cannot make"),
+        ("no/such", "web", "cannot create"),
         ("file", "web", "is not a directory"),
         ("pages", "web", ""),
         ("new", "web", ""),
@@ -761,7 +764,7 @@ fn error_page_that_is_never_sent_is_a_mistake_at_its_line() {
             "a.toml:4"
         };
         assert!(said.contains(line), "{said}");
-        let sentence = format!("error page `{page}` is never sent ({why})");
+        let sentence = format!("error page `{page}` is never sent to clients ({why})");
         assert!(said.contains(&sentence), "{said}");
     }
 }

@@ -218,7 +218,7 @@ fn passed_socket_of_both_families_serves_ipv4() {
     );
     let (code, _, said) = run(command.arg("--control").arg(scratch.path("control.sock")));
     assert_eq!(code, 5, "{said}");
-    assert!(said.contains("leave [::]:"), "{said}");
+    assert!(said.contains("remove [::]:"), "{said}");
     let arguments = [root.as_str(), "--listen", &any, "--user", "root"];
     let server = ServerUnderTest::start_passed(&scratch, &arguments, sockets());
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();

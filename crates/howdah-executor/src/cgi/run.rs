@@ -156,7 +156,7 @@ fn pipe() -> Result<(pipe::Receiver, OwnedFd), ExecError> {
     };
     make().map_err(|error| ExecError::PoolDown {
         name: "NoPipe".to_owned(),
-        message: format!("cannot make a pipe for a program: {error}"),
+        message: format!("cannot create a pipe for a program: {error}"),
     })
 }
 

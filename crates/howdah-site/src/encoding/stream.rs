@@ -77,7 +77,7 @@ impl Future for Encoding {
     type Output = CodedPieces;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CodedPieces> {
-        let gone = || io::Error::other("the compression thread ended");
+        let gone = || io::Error::other("the compression thread exited");
         match &mut self.0 {
             EncodingState::Done(coded) => {
                 Poll::Ready(coded.take().map_or_else(|| Err(gone()), |coded| *coded))

@@ -367,9 +367,9 @@ fn recognised_report_uses_singular_and_plural() {
         "{lines:?}"
     );
     for (application, lies) in [
-        (Application::PlainPhp, "lie"),
-        (Application::Files, "lie"),
-        (Application::WordPress, "lies"),
+        (Application::PlainPhp, "are"),
+        (Application::Files, "are"),
+        (Application::WordPress, "is"),
     ] {
         assert_eq!(application.location_verb(), lies);
     }

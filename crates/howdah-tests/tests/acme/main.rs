@@ -114,7 +114,7 @@ fn certificates_are_ordered_by_another_user_if_root_serves() {
         .status();
     assert!(daemon.unwrap().success());
     site.wait_for("does not belong to the same user as before");
-    wait_until("the owner to order", PATIENCE, || {
+    wait_until("the owner to order", MAX_WAIT, || {
         orderers_user(&site) == Some(1)
     });
     site.wait_until_served(NAMES[0]);

@@ -171,7 +171,7 @@ fn run_of_a_cut_off_member_continues_and_another_member_has_the_next() {
     assert!(list.contains("job long: running"), "{list}");
     cluster.network.mend(&held.node, &cluster.valkey);
     let replaced = format!("so {} now runs the job, too", other.name);
-    wait_until("it to hear of that", PATIENCE, || {
+    wait_until("it to hear of that", MAX_WAIT, || {
         let log = held.process.log();
         log.contains("error JobLockLost job=long:") && log.contains(&replaced)
     });

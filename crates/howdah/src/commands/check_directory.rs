@@ -72,7 +72,7 @@ fn row(text: &mut String, name: &str, value: &str) {
 
 fn describe_site(text: &mut String, site: &SiteConfig) {
     row(text, "root", &site.root.display().to_string());
-    row(text, "answers for", "every host");
+    row(text, "hosts", "all hosts");
     let controller = site.front_controller.as_ref();
     let missing = match controller {
         Some(controller) if controller.path_info => {

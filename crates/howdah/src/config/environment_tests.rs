@@ -127,7 +127,7 @@ fn variable_value_is_checked_as_in_the_file_and_overridden_by_the_command_line()
     let mistakes = mistakes.unwrap_err().join("\n");
     for why in [
         "HOWDAH_LOG_LEVEL: level: expected ",
-        "HOWDAH_TIMEOUTS_DRAIN: drain: a time needs its unit: `\"30s\"`",
+        "HOWDAH_TIMEOUTS_DRAIN: drain: a time needs a unit: `\"30s\"`",
         "HOWDAH_SITE_CACHE_PURGE_TOKEN: ",
     ] {
         assert!(mistakes.contains(why), "{mistakes}");

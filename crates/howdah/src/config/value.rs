@@ -325,7 +325,7 @@ mod tests {
             (
                 minute,
                 number("10"),
-                Err("a time needs its unit: `\"10s\"` for seconds (ms, s, m, h, d)"),
+                Err("a time needs a unit: `\"10s\"` for seconds (ms, s, m, h, d)"),
             ),
             (
                 minute,

@@ -98,7 +98,7 @@ impl Launches {
             .and_then(|()| {
                 outcome
                     .recv_timeout(LAUNCH_TIMEOUT)
-                    .map_err(|_| io::Error::other("the master did not answer"))
+                    .map_err(|_| io::Error::other("the master did not respond"))
             })
             .flatten();
         self.pending().senders.remove(&id);

@@ -42,7 +42,7 @@ fn progress_line(status: &ServerStatus, left: Duration) -> Option<String> {
         n => format!("{n} requests"),
     };
     let mut text = format!(
-        "waiting for {count}, for {} s at most (a second signal ends them at once)",
+        "waiting for {count}, for {} s at most (a second signal aborts them)",
         left.as_secs_f64().ceil()
     );
     let children = status.pools.iter().flat_map(|pool| &pool.children);
@@ -96,7 +96,7 @@ mod tests {
         }];
         assert_eq!(
             progress_line(&status, Duration::from_millis(9200)).unwrap(),
-            "waiting for 2 requests, for 10 s at most (a second signal ends them at once): \
+            "waiting for 2 requests, for 10 s at most (a second signal aborts them): \
              GET /a.php?\\x1B[2J for 3.2 s"
         );
     }

@@ -32,10 +32,12 @@ pub struct ConfigurationInput<'a> {
 pub fn server_configuration(wanted: &ConfigurationInput<'_>) -> String {
     let mut out = format!(
         "# Serves {}. Written by `howdah init`.\n\
-         # Lines with a single `#` are defaults and examples: remove the `#` to change them, and then run\n# `howdah check --config {}`, which reports mistakes.\n# `howdah check --explain KEY` explains a key. Paths are relative to the directory of this file.\n\n",
+         # Lines such as `# key = value` are defaults and examples. Remove the `#` to change one, and\n\
+         # then run `howdah check --config {}`, which reports mistakes.\n\
+         # `howdah check --explain KEY` explains a key. Paths are relative to this file's directory.\n\n",
         wanted.application, wanted.file
     );
-    out += "# Addresses to listen on. By default, only this machine can connect; \":80\" listens on all addresses.\n";
+    out += "# Addresses to listen on. By default only this machine can connect; \":80\" is all addresses.\n";
     out += &commented_default("", "listen");
     out += "# HTTPS with certificates that Howdah orders and renews, for the `hosts` below:\n\
             # listen = [\":80\", \":443 tls\"]\n";
@@ -68,7 +70,8 @@ pub fn site_configuration(wanted: &ConfigurationInput<'_>) -> String {
         wanted.name.to_toml_value(),
         wanted.root.to_toml_value()
     );
-    out += "# Use the rules that Howdah knows for the application: how requests are routed, and what is denied.\nrecognise = true\n";
+    out += "# Use the rules that Howdah knows for the application, for routes and for what is denied.\n\
+            recognise = true\n";
     if let Some(script) = wanted.front_controller {
         out += &format!("front_controller = {}\n", script.to_toml_value());
     }
@@ -88,7 +91,8 @@ pub fn site_configuration(wanted: &ConfigurationInput<'_>) -> String {
     out += &commented_default("site", "https_redirect");
     out += "# The maximum size of a request body, including uploads.\n";
     out += &commented_default("site", "max_body_size");
-    out += "# \"on\": anonymous visitors get pages from a cache until the application writes something. Cron jobs\n# that write must use `howdah php`. \"dry-run\": only count how often the cache would be right or wrong.\n";
+    out += "# \"on\": anonymous visitors get pages from a cache until the application writes something.\n\
+            # Cron jobs that write must use `howdah php`. \"dry-run\": only count what the cache would do.\n";
     out += &commented_default("site", "cache");
     if wanted.application.has_login() {
         out += "# Slow down clients that guess passwords:\n# [[site.rule]]\n\
