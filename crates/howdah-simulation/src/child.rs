@@ -193,22 +193,18 @@ impl Child {
 
     /// Claims a request, or falls asleep. Returns whether the child has more to do now.
     fn begin_next(&mut self, actions: &mut ChildActions) -> bool {
-        if self.claim(actions) {
-            return true;
-        }
         if self.port.is_retiring() {
             self.exit(actions);
             return false;
+        }
+        if self.claim(actions) {
+            return true;
         }
         let wait = self.port.park();
-        if self.claim(actions) {
+        // The sleep is announced, so the front wakes the child for everything that happens from now on.
+        if self.port.is_retiring() || self.claim(actions) {
             self.port.unpark();
             return true;
-        }
-        if self.port.is_retiring() {
-            self.port.unpark();
-            self.exit(actions);
-            return false;
         }
         self.activity = Activity::Parked(wait);
         false

@@ -15,7 +15,7 @@
 //! What works in threads of its own is not a part of it: compression, and the cache's pages on disk. Neither is the
 //! fleet: its servers are connected by Valkey, which `howdah-fleet/tests/model` explores with every order of events.
 //!
-//! - [`world`]: one simulation.
+//! - [`world`]: one simulation; [`tasks`]: its tasks.
 //! - [`client`]: the clients, and what they check.
 //! - [`zygote`], [`child`], [`scripts`]: the processes of a pool.
 //! - [`ledger`]: the database, and the faults that excuse a failure.
@@ -34,6 +34,7 @@ mod script;
 mod scripts;
 #[path = "../../../fuzz/front_checks/site.rs"]
 mod site;
+mod tasks;
 mod trace;
 mod world;
 mod zygote;
@@ -77,12 +78,12 @@ fn run(seed: u64) -> Record {
         .build()
         .expect("a runtime");
     front_thread::attach(0);
+    let directory = tempfile::tempdir().expect("a directory");
     let trace = runtime.block_on(async {
         clock::simulated::begin(tokio::time::Instant::now().into_std(), next_wall_clock());
-        Trace::new()
+        Trace::new(directory.path())
     });
-    let tasks = tokio::task::LocalSet::new();
-    let simulation = tasks.run_until(world::simulate(seed, &trace));
+    let simulation = world::simulate(seed, &directory, &trace);
     match catch_unwind(AssertUnwindSafe(|| runtime.block_on(simulation))) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => trace.fail(format_args!("the simulation cannot continue: {error}")),

@@ -1,6 +1,7 @@
 //! The record of a simulation: what happened, with virtual times, and what went wrong first.
 
 use std::fmt::Display;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,21 +16,26 @@ pub struct Trace(Arc<SharedTrace>);
 
 struct SharedTrace {
     began: Instant,
+    /// Is omitted from the events, because it differs from one run to the next.
+    directory: String,
     record: Mutex<Record>,
 }
 
 /// The lines of a trace, and the first violation of an invariant, if there was one.
 #[derive(Default)]
 pub struct Record {
+    /// The events, each with its virtual time.
     pub lines: Vec<String>,
+    /// The first violation.
     pub failure: Option<String>,
 }
 
 impl Trace {
-    /// Returns an empty trace whose virtual time begins now.
-    pub fn new() -> Trace {
+    /// Returns an empty trace whose virtual time begins now. Events name files of `directory` without it.
+    pub fn new(directory: &Path) -> Trace {
         Trace(Arc::new(SharedTrace {
             began: clock::now(),
+            directory: directory.display().to_string(),
             record: Mutex::default(),
         }))
     }
@@ -45,6 +51,7 @@ impl Trace {
 
     /// Adds an event.
     pub fn note(&self, event: impl Display) {
+        let event = event.to_string().replace(&self.0.directory, "");
         let line = format!("{:10.3} s  {event}", self.time().as_secs_f64());
         self.lock().lines.push(line);
     }

@@ -4,7 +4,7 @@
 //! calls the hooks that a front thread has around its sleep, lets the supervisors, zygotes and children act, and only
 //! then moves the clocks.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,15 +26,13 @@ use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_server::site::config::HostPattern;
 use howdah_server::site::{Site, SiteConfig, Sites};
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
 
 use crate::child::FaultRates;
-use crate::client::{
-    ClientContext, PURGE_TOKEN, SharedContext, run_dialogue, spawn_counted, use_boards,
-};
+use crate::client::{ClientContext, PURGE_TOKEN, SharedContext, run_dialogue, use_boards};
 use crate::ledger::{BOARDS, Ledger};
 use crate::random::Random;
 use crate::site::{site_configs, write_files};
+use crate::tasks::{NewTask, TaskSet};
 use crate::trace::Trace;
 use crate::zygote::{Zygote, ZygoteLauncher};
 
@@ -80,15 +78,14 @@ struct SimulatedPool {
 }
 
 /// The simulated server and everything around it.
-struct World {
+struct World<'a> {
     random: Random,
     trace: Trace,
     ledger: Ledger,
-    polls: Rc<Cell<u64>>,
     settings: FrontSettings,
     spill_room: Arc<SpillRoom>,
     rules: CacheRules,
-    directory: TempDir,
+    directory: &'a TempDir,
     pool_config: PoolConfig,
     awake_children: u32,
     faults: FaultRates,
@@ -98,17 +95,17 @@ struct World {
     next_pool: Option<SimulatedPool>,
     incidents: Vec<(Duration, Incident)>,
     context: SharedContext,
-    clients: Vec<JoinHandle<()>>,
+    tasks: TaskSet,
     /// Whether the front thread has announced that it sleeps, and no bell has rung since.
     front_sleeps: bool,
 }
 
-/// Runs a whole simulation. Must be called within a tokio runtime of this thread whose clock is paused.
+/// Runs a whole simulation, whose site is in an empty directory. Must be called within a tokio runtime of this thread whose clock is paused.
 ///
 /// # Errors
 /// The system refuses something that the simulation needs, such as memory or a file.
-pub async fn simulate(seed: u64, trace: &Trace) -> std::io::Result<()> {
-    let mut world = World::new(seed, trace.clone())?;
+pub async fn simulate(seed: u64, directory: &TempDir, trace: &Trace) -> std::io::Result<()> {
+    let mut world = World::new(seed, directory, trace.clone())?;
     world.run().await?;
     if !trace.has_failed() {
         world.end().await?;
@@ -146,11 +143,10 @@ fn pool_config(random: &mut Random) -> PoolConfig {
     }
 }
 
-impl World {
-    fn new(seed: u64, trace: Trace) -> std::io::Result<World> {
+impl<'a> World<'a> {
+    fn new(seed: u64, directory: &'a TempDir, trace: Trace) -> std::io::Result<World<'a>> {
         let mut random = Random::new(seed);
-        let directory = tempfile::tempdir()?;
-        write_site_files(&directory)?;
+        write_site_files(directory)?;
         let pool_config = pool_config(&mut random);
         let rules = CacheRules {
             ttl: 2 + random.below(60) as u64,
@@ -189,12 +185,11 @@ impl World {
         let awake_children = 1 + random.below(4) as u32;
         let ledger = Ledger::default();
         let first = SimulatedPool::start(&pool_config, awake_children, &trace)?;
-        let config = server_config(&directory, &rules, &settings, &first);
+        let config = server_config(directory, &rules, &settings, &first);
         let sink = LogSink::start("error", LogTarget::File("/dev/null".into()), Duration::ZERO)
             .map_err(|e| std::io::Error::other(e.to_string()))?;
         let log = Arc::new(ErrorLog::new(sink, ErrorStyle::File, LogLevel::Critical));
         let front = Arc::new(Front::new(config, log));
-        let polls = Rc::new(Cell::new(0));
         let context = Rc::new(RefCell::new(ClientContext {
             front: front.clone(),
             http: Arc::new(HttpConfig::for_tests()),
@@ -203,15 +198,13 @@ impl World {
             queue_size: pool_config.queue_size,
             trace: trace.clone(),
             ledger: ledger.clone(),
-            polls: polls.clone(),
-            connections: Vec::new(),
+            new_tasks: Vec::new(),
             received: Vec::new(),
         }));
         let mut world = World {
             random,
             trace,
             ledger,
-            polls,
             settings,
             spill_room,
             rules,
@@ -224,7 +217,7 @@ impl World {
             next_pool: None,
             incidents: Vec::new(),
             context,
-            clients: Vec::new(),
+            tasks: TaskSet::default(),
             front_sleeps: false,
         };
         world.plan_incidents();
@@ -263,7 +256,7 @@ impl World {
                     false => run_dialogue(context, format!("client {n}"), random).await,
                 }
             };
-            self.clients.push(spawn_counted(&self.polls, client));
+            self.tasks.add(NewTask::new(format!("client {n}"), client));
         }
     }
 
@@ -274,20 +267,14 @@ impl World {
             if self.settle().await {
                 active_at = self.trace.time();
             }
-            self.finish_tasks().await;
-            let is_over = self.clients.is_empty()
-                && self.next_pool.is_none()
-                && self.context.borrow().connections.is_empty();
+            let is_over = self.tasks.is_empty() && self.next_pool.is_none();
             if is_over || self.trace.has_failed() {
                 return Ok(());
             }
             if self.trace.time() > MAX_DURATION {
-                let context = self.context.borrow();
-                let open: Vec<&String> = context.connections.iter().map(|(name, _)| name).collect();
-                self.trace.fail(format_args!(
-                    "{} clients and the connections of {open:?} have not ended",
-                    self.clients.len()
-                ));
+                let open = self.tasks.names();
+                self.trace
+                    .fail(format_args!("{open:?} have not ended after all this time"));
                 return Ok(());
             }
             if self.act()? {
@@ -295,8 +282,12 @@ impl World {
                 continue;
             }
             let idle = self.trace.time() - active_at;
-            self.advance(if idle < LONG_STEP { SHORT_STEP } else { LONG_STEP })
-                .await;
+            self.advance(if idle < LONG_STEP {
+                SHORT_STEP
+            } else {
+                LONG_STEP
+            })
+            .await;
         }
     }
 
@@ -329,58 +320,30 @@ impl World {
     /// Lets all tasks run until nothing happens any more, and the front thread fall asleep. Returns whether anything
     /// happened.
     async fn settle(&mut self) -> bool {
-        let before = self.polls.get();
+        let mut any = false;
         loop {
             if !self.front_sleeps {
                 front_thread::after_unpark();
             }
             let mut quiet = 0;
             while quiet < QUIET_ROUNDS {
-                let polled = self.polls.get();
+                let polled = self.tasks.poll_woken(&mut self.random);
+                for task in self.context.borrow_mut().new_tasks.drain(..) {
+                    self.tasks.add(task);
+                }
                 tokio::task::yield_now().await;
-                match self.polls.get() == polled {
-                    true => quiet += 1,
-                    false => {
-                        quiet = 0;
-                        self.front_sleeps = false;
-                    }
+                if polled > 0 {
+                    (quiet, any) = (0, true);
+                    self.front_sleeps = false;
+                } else {
+                    quiet += 1;
                 }
             }
             if self.front_sleeps {
-                return self.polls.get() != before;
+                return any;
             }
             front_thread::before_park();
             self.front_sleeps = true;
-        }
-    }
-
-    /// Removes the clients and connections that have ended, and reports those that panicked.
-    async fn finish_tasks(&mut self) {
-        let (ended, clients): (Vec<_>, Vec<_>) =
-            self.clients.drain(..).partition(JoinHandle::is_finished);
-        self.clients = clients;
-        for client in ended {
-            if let Err(error) = client.await {
-                self.trace.fail(format_args!("a client fails: {error}"));
-            }
-        }
-        let ended: Vec<_> = {
-            let mut context = self.context.borrow_mut();
-            context
-                .connections
-                .extract_if(.., |(_, connection)| connection.is_finished())
-                .collect()
-        };
-        for (name, connection) in ended {
-            match connection.await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => self
-                    .trace
-                    .fail(format_args!("the connection of {name} fails: {error}")),
-                Err(error) => self
-                    .trace
-                    .fail(format_args!("the connection of {name} panics: {error}")),
-            }
         }
     }
 
@@ -406,13 +369,18 @@ impl World {
             self.replace_pool();
             any = true;
         }
-        self.pools.retain(|simulated| simulated.runs || !simulated.zygotes.is_empty());
+        self.pools
+            .retain(|simulated| simulated.runs || !simulated.zygotes.is_empty());
         Ok(any || rang)
     }
 
     fn execute_incidents(&mut self) -> std::io::Result<bool> {
         let now = self.trace.time();
-        let due = self.incidents.iter().take_while(|(at, _)| *at <= now).count();
+        let due = self
+            .incidents
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .count();
         let due: Vec<_> = self.incidents.drain(..due).collect();
         for (_, incident) in &due {
             self.trace.note(format_args!("incident: {incident:?}"));
@@ -449,7 +417,7 @@ impl World {
 
     fn reload(&mut self) {
         if let Some(current) = self.pools.last() {
-            let config = server_config(&self.directory, &self.rules, &self.settings, current);
+            let config = server_config(self.directory, &self.rules, &self.settings, current);
             self.front.replace_config(config);
         }
     }

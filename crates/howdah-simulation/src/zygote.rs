@@ -117,10 +117,6 @@ impl Zygote {
         self.children.iter().any(Child::is_asleep)
     }
 
-    pub fn has_children(&self) -> bool {
-        !self.children.is_empty()
-    }
-
     /// Lets the zygote and its children do everything that they can do now.
     pub fn step(&mut self) -> io::Result<ZygoteActions> {
         let mut actions = ZygoteActions::default();
@@ -164,7 +160,8 @@ impl Zygote {
     fn receive_commands(&mut self, actions: &mut ZygoteActions) -> io::Result<()> {
         let mut packet = [0; MAX_PACKET_BYTES];
         loop {
-            let received = rustix::net::recv(&self.fds.control, &mut packet[..], RecvFlags::DONTWAIT);
+            let received =
+                rustix::net::recv(&self.fds.control, &mut packet[..], RecvFlags::DONTWAIT);
             let length = match received {
                 Ok((length, _)) => length,
                 Err(rustix::io::Errno::AGAIN) => return Ok(()),
