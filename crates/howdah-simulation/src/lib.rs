@@ -21,6 +21,8 @@
 //! - [`ledger`]: the database, and the faults that excuse a failure.
 //! - [`trace`]: the record of events; [`random`]: numbers from a seed.
 
+#![deny(unsafe_code)]
+
 mod child;
 mod client;
 mod ledger;

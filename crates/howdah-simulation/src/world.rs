@@ -295,6 +295,7 @@ impl<'a> World<'a> {
     async fn end(&mut self) -> std::io::Result<()> {
         let begun = self.trace.time();
         self.trace.note("the last pool is drained");
+        self.incidents.clear();
         for simulated in &self.pools {
             simulated.pool.pool().drain(None, DRAIN_LIMIT);
         }
