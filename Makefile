@@ -1,5 +1,6 @@
 # The project's commands. `make` alone prints them.
-# Honours CARGO, CARGO_TARGET_DIR, JOBS (cargo -j) and, for the demo, LISTEN and DEMO_DIR.
+# Honours CARGO, CARGO_TARGET_DIR, JOBS (cargo -j), SIMULATE_SECONDS (of `make test`) and, for the demo, LISTEN and
+# DEMO_DIR.
 
 CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -9,10 +10,14 @@ TOOLS := --manifest-path tools/Cargo.toml
 CARGO_JOBS := $(if $(JOBS),-j$(JOBS))
 stage = @echo "== $$(date +%T) $(1)"
 
+SIMULATE_SECONDS ?= 60
+# What `make simulate` does: one seed, or new seeds for some time.
+simulate-arguments = $(if $(SEED),--seed $(SEED),--seconds $(if $(HOURS),$(shell awk 'BEGIN { print int($(HOURS) * 3600) }'),$(or $(SECONDS),300)))
+
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run
+.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php, howdah-import and howdah-bench'
@@ -26,6 +31,7 @@ help:
 	@echo 'make test-packages   the packages, installed, upgraded and purged in fresh Debian 12 and 13'
 	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
 	@echo 'make test-unit   what needs no package beside those of a build: no rival, database, browser'
+	@echo 'make simulate   front, pool and cache in virtual time, with faults: SECONDS=300, HOURS=1 or SEED=n'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
 	@echo 'make test-server, make test-tools   the same for the server, and for load tester and lab'
 
@@ -150,3 +156,10 @@ test-build:
 test-run:
 	$(call stage,tests)
 	@CARGO="$(CARGO)" scripts/run-tests.py -- $(CARGO_JOBS)
+	@$(MAKE) --no-print-directory simulate SECONDS=$(SIMULATE_SECONDS) HOURS= SEED=
+
+# The program is built with the test that starts it, for the reason given at test-build.
+simulate: toolchain
+	$(call stage,simulation)
+	$(CARGO) test --workspace --no-run $(CARGO_JOBS) --test simulation
+	@$(TARGET)/debug/howdah-simulate $(simulate-arguments)

@@ -8,7 +8,7 @@ use howdah_http::{BadRequest, BodyKind};
 use howdah_http1::chunk::ChunkDecoder;
 use howdah_http1::head::{self, HeadLimits, ParsedHead};
 use howdah_proto::cgi_response::{CgiError, CgiHead, CgiParser};
-use howdah_proto::effect::{MAX_DESCRIPTION_BYTES, WriteEffect, describe_statement};
+use howdah_proto::effect::{MAX_DESCRIPTION_BYTES, WriteEffect};
 use howdah_proto::fastcgi::{DecodedPiece, EndStatus, Params, RecordDecoder, RecordError, encode};
 use howdah_proto::response::{Frame, ResponseParser};
 use howdah_site::docroot::path::{UrlPath, encode_path};
@@ -396,8 +396,7 @@ pub fn sql_statement(data: &[u8]) {
     };
     let dialect = Dialect::from_number(u32::from(dialect & 3));
     let verdict = classify(dialect, sql);
-    let (kind, told) = describe_statement(dialect, sql);
-    assert_eq!(kind, verdict.kind);
+    let (kind, told) = (verdict.kind, verdict.description());
     assert!(told.len() <= MAX_DESCRIPTION_BYTES);
     if kind == StatementKind::Write {
         let value = [&b"\0"[..], &told].concat();

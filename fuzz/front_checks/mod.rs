@@ -5,16 +5,21 @@
 //! rules that deny routes of its front controller in every spelling that reaches them. Scripts name files by
 //! `X-Accel-Redirect`. Clients disconnect and half-close.
 //!
-//! - [`model`]: the requests, and the expected response of each.
-//! - [`script`]: the scripts that run in place of PHP.
+//! - [`model`]: the requests, and the expected response of each; [`site`]: the sites and their files.
+//! - [`script`]: the scripts of the site; [`echo`]: the executor that runs them in place of PHP.
 //! - [`reader`]: the client's side.
+//!
+//! The crate `howdah-simulation` uses the model, the sites, the scripts and the reader as well.
 
+mod echo;
 mod model;
 mod reader;
 mod script;
+mod site;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,18 +27,16 @@ use howdah_executor::Executor;
 use howdah_http::{HttpConfig, serve_connected};
 use howdah_log::log::{ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
-use howdah_server::cache::CacheRules;
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
-use howdah_site::site::config::{CacheConfig, FrontController, HostPattern, RuleAction, SiteRule};
-use howdah_site::site::pattern::PathPattern;
-use howdah_site::site::{Site, SiteConfig, Sites};
+use howdah_site::site::{Site, Sites};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-use model::{CLOSED, Dialogue, Expected, FILE_SIZES, Numbers, dialogue, file_content};
+use echo::Echo;
+use model::{CLOSED, Dialogue, Expected, Numbers, dialogue};
 use reader::Reader;
-use script::Echo;
+use site::{site_configs, write_files};
 
 /// The longest wait for anything. Reaching it is a finding (a hang).
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,43 +47,9 @@ fn front() -> Arc<Front> {
     FRONT
         .get_or_init(|| {
             let root = std::env::temp_dir().join(format!("howdah-fuzz-{}", std::process::id()));
-            std::fs::create_dir_all(&root).expect("the temporary directory can be written");
-            for n in 0..FILE_SIZES.len() {
-                std::fs::write(root.join(format!("file{n}.txt")), file_content(n)).expect("a file");
-            }
-            std::fs::write(root.join("echo.php"), "").expect("a file");
-            std::fs::write(root.join("page.php"), "").expect("a file");
-            std::fs::create_dir_all(root.join("closed")).expect("a directory");
-            std::fs::write(root.join("closed/.htaccess"), "Require all denied\n").expect("a file");
-            std::fs::write(root.join("closed/secret.txt"), CLOSED).expect("a file");
+            write_files(&root).expect("the temporary directory can be written");
             let executor: Arc<dyn Executor> = Arc::new(Echo);
-            let cached = SiteConfig {
-                hosts: vec![HostPattern::parse("c").expect("a host")],
-                cache: Some(CacheConfig {
-                    rules: CacheRules::for_tests(),
-                    flush_on_write: true,
-                    ..CacheConfig::default()
-                }),
-                ..SiteConfig::for_tests("cached", &root)
-            };
-            std::fs::create_dir_all(root.join("intern")).expect("a directory");
-            std::fs::write(root.join("intern/secret.txt"), CLOSED).expect("a file");
-            let deny = |pattern| SiteRule::new(pattern, RuleAction::Deny(403));
-            let ruled = SiteConfig {
-                hosts: vec![HostPattern::parse("r").expect("a host")],
-                front_controller: Some(FrontController {
-                    script: "/echo.php".to_owned(),
-                    path_info: false,
-                }),
-                rules: vec![
-                    deny(PathPattern::prefix("/intern").expect("a prefix")),
-                    deny(PathPattern::glob("/area/**/x?").expect("a glob")),
-                    deny(PathPattern::regex("^/look/(?!open/)").expect("an expression")),
-                ],
-                ..SiteConfig::for_tests("ruled", &root)
-            };
-            let sites = [SiteConfig::for_tests("main", &root), cached, ruled];
-            let sites = sites.into_iter().enumerate();
+            let sites = site_configs(&root).into_iter().enumerate();
             let sites = sites
                 .map(|(n, site)| Arc::new(Site::new(site, n as u32).expect("a site")))
                 .collect();
@@ -111,7 +80,7 @@ pub fn whole_front(data: &[u8]) {
     }
     let mut numbers = Numbers(data);
     let dialogues: Vec<Dialogue> = (0..1 + numbers.byte() % 3)
-        .map(|_| dialogue(&mut numbers))
+        .map(|_| dialogue(&mut numbers, next_secret()))
         .collect();
     let secrets: Vec<String> = dialogues.iter().map(|d| d.secret.clone()).collect();
     RUNTIME.with(|runtime| {
@@ -136,6 +105,26 @@ pub fn whole_front(data: &[u8]) {
             }
         });
     });
+}
+
+/// Compares each complete response with the model. Returns the bytes after them, and their number.
+fn answers<'a>(received: &'a [u8], expected: &[Expected]) -> (&'a [u8], usize) {
+    let mut reader = Reader::new(received);
+    for (n, expected) in expected.iter().enumerate() {
+        let before = reader.rest();
+        match reader.response(expected.is_head_only()) {
+            Some(response) => response.assert_is(expected),
+            None => return (before, n),
+        }
+    }
+    (reader.rest(), expected.len())
+}
+
+/// Returns a secret that no other connection of this process has.
+fn next_secret() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0x5eed_0000_0000);
+    let number = NEXT.fetch_add(0x9e37_79b9, Ordering::Relaxed);
+    format!("{:016x}", number.wrapping_mul(0x2545_f491_4f6c_dd1d))
 }
 
 fn contains(all: &[u8], part: &[u8]) -> bool {
@@ -202,7 +191,7 @@ async fn talk(dialogue: Dialogue, rhythm: Vec<usize>) -> Vec<u8> {
         );
     }
     while is_complete && !dialogue.has_junk && !is_closed {
-        let done = Reader::new(&received).answers(&dialogue.expected).1 == dialogue.expected.len();
+        let done = answers(&received, &dialogue.expected).1 == dialogue.expected.len();
         let waits_for_end = matches!(dialogue.expected.last(), Some(Expected::Refusal));
         if done && !waits_for_end {
             break;
@@ -216,7 +205,7 @@ async fn talk(dialogue: Dialogue, rhythm: Vec<usize>) -> Vec<u8> {
         .expect("the connection ends")
         .expect("no panic")
         .expect("a socket");
-    let (rest, answered) = Reader::new(&received).answers(&dialogue.expected);
+    let (rest, answered) = answers(&received, &dialogue.expected);
     if is_complete && !dialogue.has_junk {
         assert_eq!(
             answered,

@@ -1,8 +1,6 @@
 //! The model: requests made from the fuzzer's bytes, the expected response of each, and the content of the site's files
 //! and scripts. It sends nothing and does not depend on the server.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 /// The sizes of the site's files in bytes, below and above the size that the front caches in memory and sends in one
 /// piece.
 pub const FILE_SIZES: [usize; 4] = [0, 5, 20_000, 300_000];
@@ -43,6 +41,16 @@ pub enum Expected {
     Status { status: u16, head_only: bool },
     /// An error of the front itself (400 to 505), after which the connection is closed.
     Refusal,
+}
+
+impl Expected {
+    /// Whether the request was HEAD.
+    pub fn is_head_only(&self) -> bool {
+        match self {
+            Expected::Answer { head_only, .. } | Expected::Status { head_only, .. } => *head_only,
+            Expected::Refusal => false,
+        }
+    }
 }
 
 /// The requests of a connection, and the expected responses.
@@ -104,13 +112,8 @@ const REFUSED: [&str; 10] = [
     "GET  / HTTP/1.1\r\nHost: h\r\n\r\n",
 ];
 
-pub fn dialogue(numbers: &mut Numbers<'_>) -> Dialogue {
-    static NEXT: AtomicU64 = AtomicU64::new(0x5eed_0000_0000);
-    let secret = format!(
-        "{:016x}",
-        NEXT.fetch_add(0x9e37_79b9, Ordering::Relaxed)
-            .wrapping_mul(0x2545_f491_4f6c_dd1d)
-    );
+/// Makes the dialogue of a connection. No other connection may have the same `secret` of 16 characters.
+pub fn dialogue(numbers: &mut Numbers<'_>, secret: String) -> Dialogue {
     let mut made = Dialogue {
         wire: Vec::new(),
         expected: Vec::new(),

@@ -4,59 +4,33 @@ use std::io::Read;
 
 use super::model::Expected;
 
-/// Parses the received bytes into responses (RFC 9112 §6.3), and compares each with the model.
-pub struct Reader<'a>(&'a [u8]);
+/// A complete response.
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    /// The body without its transfer coding.
+    pub body: Vec<u8>,
+}
 
-impl<'a> Reader<'a> {
-    pub fn new(received: &'a [u8]) -> Reader<'a> {
-        Reader(received)
+impl Response {
+    /// Returns the value of a header, which must not be there twice.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let fields = self.head.lines().filter_map(|line| line.split_once(": "));
+        let mut found = fields
+            .filter(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v);
+        let first = found.next();
+        assert!(
+            name == "vary" || found.next().is_none(),
+            "two fields {name} in {}",
+            self.head
+        );
+        first
     }
 
-    /// Returns the bytes after the complete responses, and the number of these.
-    pub fn answers(mut self, expected: &[Expected]) -> (&'a [u8], usize) {
-        for (n, expected) in expected.iter().enumerate() {
-            let before = self.0;
-            if self.answer(expected).is_none() {
-                return (before, n);
-            }
-        }
-        (self.0, expected.len())
-    }
-
-    /// Returns `None` if the response is incomplete.
-    fn answer(&mut self, expected: &Expected) -> Option<()> {
-        let head = loop {
-            let head = self.head()?;
-            if !head.starts_with("HTTP/1.1 1") {
-                break head;
-            }
-        };
-        let status: u16 = head.get(9..12)?.parse().expect("a status");
-        let field = |name: &str| {
-            let fields = head.lines().filter_map(|line| line.split_once(": "));
-            let mut found = fields
-                .filter(|(n, _)| n.eq_ignore_ascii_case(name))
-                .map(|(_, v)| v);
-            let first = found.next();
-            assert!(
-                name == "vary" || found.next().is_none(),
-                "two fields {name} in {head}"
-            );
-            first
-        };
-        let head_only = match expected {
-            Expected::Answer { head_only, .. } | Expected::Status { head_only, .. } => *head_only,
-            Expected::Refusal => false,
-        };
-        let mut body = match (field("transfer-encoding"), field("content-length")) {
-            _ if head_only || status == 204 || status == 304 => Vec::new(),
-            (Some(coding), None) => {
-                assert_eq!(coding, "chunked");
-                self.chunked()?
-            }
-            (None, Some(length)) => self.take(length.parse().expect("a length"))?.to_vec(),
-            other => panic!("an answer framed by {other:?}: {head}"),
-        };
+    /// Panics if this is not the response that the model expects.
+    pub fn assert_is(&self, expected: &Expected) {
+        let (status, head) = (self.status, &self.head);
         match expected {
             Expected::Status { status: wanted, .. } => assert_eq!(status, *wanted, "{head}"),
             Expected::Refusal => {
@@ -64,7 +38,7 @@ impl<'a> Reader<'a> {
                     (400..=505).contains(&status),
                     "a refusal was expected: {head}"
                 );
-                assert_eq!(field("connection"), Some("close"), "{head}");
+                assert_eq!(self.field("connection"), Some("close"), "{head}");
             }
             Expected::Answer {
                 status: wanted,
@@ -73,22 +47,74 @@ impl<'a> Reader<'a> {
                 head_only,
             } => {
                 assert_eq!(status, *wanted, "{head}");
-                assert_eq!(field("x-id"), id.as_deref(), "another request's answer");
-                if field("content-encoding") == Some("gzip") && !*head_only {
-                    let mut plain = Vec::new();
-                    let mut decoder = flate2::read::MultiGzDecoder::new(&body[..]);
-                    decoder.read_to_end(&mut plain).expect("gzip");
-                    body = plain;
-                }
+                assert_eq!(
+                    self.field("x-id"),
+                    id.as_deref(),
+                    "another request's answer"
+                );
                 if !*head_only {
                     assert!(
-                        body == *content,
+                        self.decoded_body() == *content,
                         "the body is not the one of its request: {head}"
                     );
                 }
             }
         }
-        Some(())
+    }
+
+    /// Returns the body without its content coding.
+    fn decoded_body(&self) -> Vec<u8> {
+        if self.field("content-encoding") != Some("gzip") {
+            return self.body.clone();
+        }
+        let mut plain = Vec::new();
+        let mut decoder = flate2::read::MultiGzDecoder::new(&self.body[..]);
+        decoder.read_to_end(&mut plain).expect("gzip");
+        plain
+    }
+}
+
+/// Parses the received bytes into responses (RFC 9112 §6.3), and compares each with the model.
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn new(received: &'a [u8]) -> Reader<'a> {
+        Reader(received)
+    }
+
+    /// Returns the bytes that have not been parsed.
+    pub fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Returns the next final response, or `None` if it is incomplete. A response to HEAD has no body.
+    pub fn response(&mut self, head_only: bool) -> Option<Response> {
+        let head = loop {
+            let head = self.head()?;
+            if !head.starts_with("HTTP/1.1 1") {
+                break head;
+            }
+        };
+        let status: u16 = head.get(9..12)?.parse().expect("a status");
+        let mut response = Response {
+            status,
+            head,
+            body: Vec::new(),
+        };
+        let framing = (
+            response.field("transfer-encoding"),
+            response.field("content-length"),
+        );
+        response.body = match framing {
+            _ if head_only || status == 204 || status == 304 => Vec::new(),
+            (Some(coding), None) => {
+                assert_eq!(coding, "chunked");
+                self.chunked()?
+            }
+            (None, Some(length)) => self.take(length.parse().expect("a length"))?.to_vec(),
+            other => panic!("an answer framed by {other:?}: {}", response.head),
+        };
+        Some(response)
     }
 
     fn head(&mut self) -> Option<String> {

@@ -1,49 +1,15 @@
-//! The scripts of the site: an executor that replaces PHP and responds as the model says: at once, in pieces, after a
-//! `103`, with the name of a file to send instead, or by crashing.
+//! The scripts of the site, which respond as the model says: at once, in pieces, after a `103`, with the name of a file
+//! to send instead, or by crashing.
 
 use std::collections::HashMap;
-use std::io::Read;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use howdah_executor::status::PoolStatus;
-use howdah_executor::{
-    ExecError, Executor, RunEvent, RunTiming, ScriptBody, ScriptHead, ScriptRequest, ScriptRun,
-};
-use tokio::sync::mpsc;
+use howdah_executor::{ExecError, RunEvent, ScriptHead};
 
 use super::model::{echo, page};
 
-/// A script that responds with [`echo`] in the way that its query asks for.
-pub struct Echo;
-
-impl Executor for Echo {
-    fn mode(&self) -> &'static str {
-        "echo"
-    }
-
-    fn start(&self, request: ScriptRequest) -> Box<dyn ScriptRun> {
-        let (to, from) = mpsc::unbounded_channel();
-        let open = to.clone();
-        tokio::spawn(async move {
-            for event in answer(request).await {
-                let _ = to.send(event);
-                tokio::task::yield_now().await;
-            }
-        });
-        Box::new(Answering { from, _open: open })
-    }
-
-    fn status(&self) -> PoolStatus {
-        PoolStatus::default()
-    }
-}
-
-async fn answer(request: ScriptRequest) -> Vec<Result<RunEvent, ExecError>> {
-    let variable = |name: &str| {
-        let value = request.frame.variable(name).unwrap_or_default();
-        String::from_utf8(value.to_vec()).expect("ASCII")
-    };
+/// Returns what the site's scripts respond to a request with these variables and this body.
+pub fn respond(variable: impl Fn(&str) -> String, body: &[u8]) -> Vec<Result<RunEvent, ExecError>> {
     let query: HashMap<String, String> = variable("QUERY_STRING")
         .split('&')
         .filter_map(|pair| pair.split_once('='))
@@ -51,21 +17,6 @@ async fn answer(request: ScriptRequest) -> Vec<Result<RunEvent, ExecError>> {
         .collect();
     let field = |name: &str| query.get(name).cloned().unwrap_or_default();
     let method = variable("REQUEST_METHOD");
-    let mut body = Vec::new();
-    match request.body {
-        ScriptBody::Empty => {}
-        ScriptBody::Memory(bytes) => body.extend_from_slice(&bytes),
-        ScriptBody::File(mut file, length) => {
-            file.read_to_end(&mut body)
-                .expect("the spill file can be read");
-            assert_eq!(body.len() as u64, length);
-        }
-        ScriptBody::Stream(mut pieces) => {
-            while let Some(Ok(piece)) = pieces.recv().await {
-                body.extend_from_slice(&piece);
-            }
-        }
-    }
     if variable("SCRIPT_NAME") == "/page.php" {
         let cookie = variable("HTTP_COOKIE").replace("sid=", "");
         let text = Bytes::from(page(&field("n"), &cookie));
@@ -85,7 +36,7 @@ async fn answer(request: ScriptRequest) -> Vec<Result<RunEvent, ExecError>> {
     let text = Bytes::from(echo(
         &id,
         &method,
-        &body,
+        body,
         field("filler").parse().unwrap_or(0),
     ));
     let mut head = ScriptHead {
@@ -137,25 +88,4 @@ async fn answer(request: ScriptRequest) -> Vec<Result<RunEvent, ExecError>> {
     }
     events.push(Ok(RunEvent::End));
     events
-}
-
-struct Answering {
-    from: mpsc::UnboundedReceiver<Result<RunEvent, ExecError>>,
-    _open: mpsc::UnboundedSender<Result<RunEvent, ExecError>>,
-}
-
-impl ScriptRun for Answering {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
-        match self.from.poll_recv(cx) {
-            Poll::Ready(Some(event)) => Poll::Ready(event),
-            _ => Poll::Pending,
-        }
-    }
-
-    fn timing(&self) -> RunTiming {
-        RunTiming {
-            queued: None,
-            child: None,
-        }
-    }
 }

@@ -218,6 +218,21 @@ fn queue_overflow_is_refused_at_once_and_a_late_request_in_time() {
     });
 }
 
+/// Regression test: a script handled SIGTERM and ended within the time until SIGKILL. Its child claimed the next request,
+/// was killed with it, and that request's client got a 504.
+#[test]
+fn terminated_child_claims_no_other_request() {
+    let mut config = config(1);
+    config.request_terminate_timeout = Some(Duration::from_millis(60));
+    let (pool, ..) = start(config);
+    on_front(async {
+        let late = pool.start(request("/stubborn", ScriptBody::Empty));
+        let next = pool.start(request("/hello-unless-terminated", ScriptBody::Empty));
+        assert_eq!(finish(late).await.unwrap_err(), ExecError::TerminateTimeout);
+        assert_eq!(finish(next).await.unwrap().body, b"hello");
+    });
+}
+
 #[test]
 fn terminate_timeout_ends_the_request_at_once_and_replaces_the_child() {
     let mut config = config(1);

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use howdah_os::clock;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The CPU time that no turn may exceed.
@@ -81,7 +82,7 @@ pub fn recent_time() -> Instant {
 
 /// Reads the clock and stores the time for [`recent_time`].
 pub fn now() -> Instant {
-    let now = Instant::now();
+    let now = clock::now();
     RECENT.set(Some(now));
     now
 }
@@ -90,7 +91,7 @@ pub fn now() -> Instant {
 /// outside of a turn.
 pub fn is_over() -> bool {
     TURN.get()
-        .is_some_and(|turn| turn.began.elapsed() >= YIELD_AFTER)
+        .is_some_and(|turn| clock::now().duration_since(turn.began) >= YIELD_AFTER)
 }
 
 /// Is ready unless the turn is over. In that case it schedules the task for another turn.

@@ -1,6 +1,7 @@
 //! Safe functions for the operating system services that several of the programs use. This crate makes no decisions.
 //!
 //! - [`account`]: users and groups, and switching to one.
+//! - [`clock`]: the clocks, which a simulation can replace.
 //! - [`machine`]: the memory of the machine, or the limit of the control group.
 //! - [`process`]: what a process denies to other processes of its user.
 //! - [`files`]: detecting that a file has changed, and names for new files; [`new_files`]: writing several files or
@@ -17,6 +18,7 @@
 
 pub mod account;
 pub mod client_quota;
+pub mod clock;
 pub mod descriptors;
 pub mod file_patterns;
 pub mod files;

@@ -8,10 +8,6 @@
 //! An empty table means any table. Like all of a response, an effect is untrusted: a value that cannot be parsed counts
 //! as a write to any table, which can only forbid more, never less.
 
-use howdah_sql::{Dialect, MAX_REPORTED_BYTES, MAX_TABLE_NAME_BYTES, StatementKind, classify};
-
-pub use howdah_sql::CALLED_FUNCTIONS_COLUMN;
-
 /// The script opened a session.
 pub const SESSION: &[u8] = b"session";
 /// `DONOTCACHEPAGE` or `LSCACHE_NO_CACHE` was defined.
@@ -44,8 +40,12 @@ pub const MAX_TAG_BYTES: usize = 1024;
 /// name length | name | value`, native-endian). A longer one is replaced by a write to any table.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
 
-/// The maximum length of the value that [`describe_statement`] returns, in bytes.
-pub const MAX_DESCRIPTION_BYTES: usize = 16 + MAX_TABLE_NAME_BYTES + MAX_REPORTED_BYTES + 8;
+/// The maximum length of the part of a [`WRITE`] that follows the place, in bytes: a verb, a table of 128 bytes, and
+/// columns and literals of 1024. `howdah_sql::SqlClassification::description` writes it.
+pub const MAX_DESCRIPTION_BYTES: usize = 16 + 128 + 1024 + 8;
+
+/// The column of a [`WRITE`] whose literals are the names of the functions that the statement calls.
+pub const CALLED_FUNCTIONS_COLUMN: &str = "()";
 
 /// The parsed value of a [`WRITE`] effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,43 +74,25 @@ impl<'a> WriteEffect<'a> {
     }
 
     /// Returns columns and literals: the values that every written row has or is selected by
-    /// ([`howdah_sql::Verdict::values`]).
+    /// (`howdah_sql::SqlClassification::values`).
     pub fn values(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut parts = self.values.split(|b| *b == 0);
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
     }
 }
 
-/// Classifies a statement. For a write, also returns the part of the effect's value that follows the place;
-/// [`WriteEffect::parse`] reads it.
-pub fn describe_statement(dialect: Dialect, sql: &[u8]) -> (StatementKind, Vec<u8>) {
-    let verdict = classify(dialect, sql);
-    if verdict.kind != StatementKind::Write {
-        return (verdict.kind, Vec::new());
-    }
-    let mut out = Vec::with_capacity(64);
-    for part in [verdict.verb.as_bytes(), verdict.table.unwrap_or_default()] {
-        out.extend_from_slice(part);
-        out.push(0);
-    }
-    for (column, literal) in verdict.values {
-        for part in [column, literal] {
-            out.extend_from_slice(part);
-            out.push(0);
-        }
-    }
-    (verdict.kind, out)
-}
-
 #[cfg(test)]
 mod tests {
+    use howdah_sql::{Dialect, MAX_TABLE_NAME_BYTES, StatementKind, classify};
+
     use super::*;
 
     #[test]
     fn write_description_is_parsed_back() {
         let sql = b"UPDATE o SET v=1 WHERE n IN ('a','b') AND m='c'";
-        let (kind, told) = describe_statement(Dialect::Mysql, sql);
-        assert_eq!(kind, StatementKind::Write);
+        let verdict = classify(Dialect::Mysql, sql);
+        assert_eq!(verdict.kind, StatementKind::Write);
+        let told = verdict.description();
         let value = [&b"/srv/a.php:7\0"[..], &told].concat();
         let write = WriteEffect::parse(&value);
         assert_eq!(write.place, b"/srv/a.php:7");
@@ -136,7 +118,12 @@ mod tests {
         let conditions: Vec<_> = (0..40).map(|n| format!("{column}{n}='{value}'")).collect();
         let table = "t".repeat(MAX_TABLE_NAME_BYTES);
         let sql = format!("UPDATE {table} SET a=1 WHERE {}", conditions.join(" AND "));
-        let (_, told) = describe_statement(Dialect::Mysql, sql.as_bytes());
+        let told = classify(Dialect::Mysql, sql.as_bytes()).description();
         assert!(told.len() <= MAX_DESCRIPTION_BYTES, "{}", told.len());
+    }
+
+    #[test]
+    fn column_of_called_functions_is_that_of_the_classifier() {
+        assert_eq!(CALLED_FUNCTIONS_COLUMN, howdah_sql::CALLED_FUNCTIONS_COLUMN);
     }
 }

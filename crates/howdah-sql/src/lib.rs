@@ -85,6 +85,27 @@ pub struct SqlClassification<'a> {
 }
 
 impl SqlClassification<'_> {
+    /// Returns what a process reports about a write, behind the place in the script: the verb, the table (empty if it
+    /// may be any table), then columns and literals in turn, each followed by a NUL byte. Returns an empty text if the
+    /// statement is not a write. `howdah_proto::effect::WriteEffect` reads it.
+    pub fn description(&self) -> Vec<u8> {
+        if self.kind != StatementKind::Write {
+            return Vec::new();
+        }
+        let mut out = Vec::with_capacity(64);
+        let mut push = |part: &[u8]| {
+            out.extend_from_slice(part);
+            out.push(0);
+        };
+        push(self.verb.as_bytes());
+        push(self.table.unwrap_or_default());
+        for (column, literal) in &self.values {
+            push(column);
+            push(literal);
+        }
+        out
+    }
+
     fn no_write(kind: StatementKind) -> SqlClassification<'static> {
         SqlClassification {
             kind,

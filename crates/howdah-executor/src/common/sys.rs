@@ -1,4 +1,5 @@
-//! Eventfds, futexes, the monotonic clock, and descriptors that a runtime watches. It makes no decisions.
+//! Eventfds, futexes, the clock by which the children record their jobs, and descriptors that a runtime watches. It
+//! makes no decisions.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +9,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use howdah_proto::shm::FutexWake;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::futex;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -65,8 +65,4 @@ pub fn wake(wake: FutexWake<'_>) -> bool {
     true
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds. The children record their jobs by this clock.
-pub fn now_ns() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
+pub use howdah_os::clock::monotonic_ns as now_ns;

@@ -10,6 +10,7 @@
 //!   request body; `timer`: the deadlines of the queue.
 //! - A pool of workers is the same, but its children boot one script (`supervisor/workers`, `file_watcher`, `glob`).
 //! - `supervisor`, `children`, `zygote`: the processes; `pm` in `common`: their number, as a pure decision.
+//! - `stepped`: a pool for simulations, whose supervisor works when its caller says so.
 //! - `shared`: the state that all of them share; `sys` in `common`: the only module with `unsafe`.
 
 mod abandoning_clients;
@@ -27,6 +28,8 @@ mod pidfd;
 mod pool_state;
 mod run;
 pub(crate) mod shared;
+#[cfg(feature = "simulation")]
+pub mod stepped;
 pub(crate) mod supervisor;
 pub(crate) mod timer;
 pub(crate) mod zygote;
@@ -37,8 +40,9 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use howdah_os::clock;
 use howdah_proto::control::ScriptsOperation;
 use howdah_proto::shm::ChildId;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -115,7 +119,6 @@ impl EmbedPool {
     }
 
     fn begin(shared: EmbedShared, launcher: Arc<dyn Launcher>) -> io::Result<Arc<EmbedPool>> {
-        let fronts = shared.lanes.len() as u32;
         let thread = format!("pool-{}", shared.pool.config.name);
         let shared = Arc::new(shared);
         let supervisor = Supervisor::new(shared.clone(), launcher);
@@ -130,12 +133,16 @@ impl EmbedPool {
                     }
                 }
             })?;
+        Ok(Arc::new(EmbedPool::over(shared)))
+    }
+
+    fn over(shared: Arc<EmbedShared>) -> EmbedPool {
         let home = |front| {
             let shared = shared.clone();
             Arc::new(LaneHandle { shared, front })
         };
-        let homes = (0..fronts).map(home).collect();
-        Ok(Arc::new(EmbedPool { shared, homes }))
+        let homes = (0..shared.lanes.len() as u32).map(home).collect();
+        EmbedPool { shared, homes }
     }
 
     /// Waits until the zygote is ready, or its first start has failed (further attempts follow all the same).
@@ -166,7 +173,7 @@ impl EmbedPool {
         self.shared.pool.closing.store(true, Ordering::SeqCst);
         self.shared
             .pool
-            .send_to_supervisor(SupervisorMessage::Drain(Instant::now() + limit));
+            .send_to_supervisor(SupervisorMessage::Drain(clock::now() + limit));
     }
 
     /// Replaces the children one after the other: workers by newly booted ones, and the children of a pool that watches
@@ -213,7 +220,7 @@ impl Drop for EmbedPool {
         self.shared.pool.closing.store(true, Ordering::SeqCst);
         self.shared
             .pool
-            .send_to_supervisor(SupervisorMessage::Drain(Instant::now()));
+            .send_to_supervisor(SupervisorMessage::Drain(clock::now()));
     }
 }
 
@@ -313,7 +320,7 @@ impl Executor for EmbedPool {
             },
             php,
             opcache,
-            uptime: shared.started.elapsed().as_secs(),
+            uptime: clock::now().duration_since(shared.started).as_secs(),
             accepted_requests: shared.sum(|c| &c.accepted),
             queue: shared.queue_len(),
             max_queue: counters.max_queue.load(Ordering::Relaxed),
@@ -464,7 +471,7 @@ impl EmbedPool {
             };
             let since = match child.busy_since {
                 Some(ns) => now_ns.saturating_sub(ns) as f64 / 1e9,
-                None => row.since.elapsed().as_secs_f64(),
+                None => clock::now().duration_since(row.since).as_secs_f64(),
             };
             status.children.push(ChildRow {
                 index: row.id.index,

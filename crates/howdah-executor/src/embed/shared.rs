@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
+use howdah_os::clock;
 use howdah_proto::level::LogLevel;
 use howdah_proto::shm::{ChildId, Geometry, PoolPort};
 
@@ -108,7 +109,7 @@ impl EmbedShared {
             asleep: AtomicBool::new(false),
             condition: tokio::sync::watch::Sender::new(PoolCondition::Starting),
             successor: OnceLock::new(),
-            started: Instant::now(),
+            started: clock::now(),
             php: Mutex::default(),
             board: Mutex::default(),
             slow: Mutex::default(),

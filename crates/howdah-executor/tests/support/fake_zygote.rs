@@ -2,7 +2,7 @@
 //! misbehave on demand in ways that no PHP process would. A `cat` process takes the place of the zygote's process, so
 //! its exit is a real one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,6 +41,8 @@ struct FakeZygote {
     bells: Vec<OwnedFd>,
     /// Set when the "process" of a child has been killed. Its thread then does nothing any more.
     killed: Mutex<HashMap<ChildId, Arc<AtomicBool>>>,
+    /// The children that have received SIGTERM, which they handle.
+    terminated: Mutex<HashSet<ChildId>>,
 }
 
 impl Launcher for FakeLauncher {
@@ -63,6 +65,7 @@ impl Launcher for FakeLauncher {
             pidfd: pidfd.try_clone()?,
             bells: fds.bells,
             killed: Mutex::default(),
+            terminated: Mutex::default(),
         });
         let mut words = self.first_reports.lock().unwrap();
         let first = if words.is_empty() {
@@ -134,6 +137,9 @@ impl FakeZygote {
                     self.tell(&ZygoteReport::Spawned { child, pid: 0 });
                     std::thread::spawn(move || fake.child(child, max_requests, &killed));
                 }
+                ZygoteCommand::Signal { child, signal: 15 } => {
+                    self.terminated.lock().unwrap().insert(child);
+                }
                 ZygoteCommand::Signal { child, signal } => {
                     if signal == 9
                         && let Some(killed) = self.killed.lock().unwrap().get(&child)
@@ -190,11 +196,13 @@ impl FakeZygote {
         let mut turn = 0;
         while !self.is_gone() {
             turn += 1;
-            if let Some(claim) = port.claim(turn) {
+            if !port.is_retiring()
+                && let Some(claim) = port.claim(turn)
+            {
                 let now = now_ns();
                 port.begin_job(now);
                 claim.record_begin(now);
-                if !self.job(claim, killed) {
+                if !self.job(id, claim, killed) {
                     return;
                 }
                 if port.end_job() == max_requests {
@@ -215,7 +223,7 @@ impl FakeZygote {
                 let now = now_ns();
                 port.begin_job(now);
                 claim.record_begin(now);
-                if !self.job(claim, killed) {
+                if !self.job(id, claim, killed) {
                     return;
                 }
                 port.end_job();
@@ -232,7 +240,8 @@ impl FakeZygote {
     }
 
     /// Does what the URI says. Returns `false` if the process is dead.
-    fn job(&self, mut claim: RequestClaim, killed: &AtomicBool) -> bool {
+    fn job(&self, id: ChildId, mut claim: RequestClaim, killed: &AtomicBool) -> bool {
+        let is_terminated = || self.terminated.lock().unwrap().contains(&id);
         let front = claim.front();
         // The URI is the first string of a frame.
         let frame = claim.frame_bytes();
@@ -311,6 +320,21 @@ impl FakeZygote {
                 claim.write_payload(&4u32.to_ne_bytes());
                 claim.write_payload(b"beware"[..5].as_ref());
                 head(&mut claim);
+            }
+            // Handles SIGTERM, and responds after it.
+            "stubborn" => {
+                while !is_terminated() {
+                    std::thread::park_timeout(std::time::Duration::from_millis(2));
+                }
+                head(&mut claim);
+            }
+            "hello-unless-terminated" if is_terminated() => {
+                self.wait_for_kill(killed);
+                return false;
+            }
+            "hello-unless-terminated" => {
+                head(&mut claim);
+                assert_eq!(claim.write_body(b"hello"), 5);
             }
             "nothing" => {}
             "nonsense" => {

@@ -14,7 +14,6 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::process::ExitCode;
 
-use howdah_proto::effect;
 use howdah_proto::request::RequestFrame;
 use howdah_proto::shm::RequestClaim;
 use howdah_sql::Dialect;
@@ -351,12 +350,13 @@ unsafe extern "C" fn howdah_describe(
 ) -> u32 {
     // SAFETY: as this function demands.
     let text = unsafe { bytes(sql, len) };
-    let (kind, described) = effect::describe_statement(Dialect::from_number(dialect), text);
+    let verdict = howdah_sql::classify(Dialect::from_number(dialect), text);
+    let described = verdict.description();
     let fits = described.len().min(cap);
     // SAFETY: as this function demands; `fits` is at most `cap`.
     unsafe { std::ptr::copy_nonoverlapping(described.as_ptr(), out, fits) };
     *used = fits;
-    kind as u32
+    verdict.kind as u32
 }
 
 /// See `shim/core/internal.h`.

@@ -63,6 +63,7 @@ pub use howdah_cache::store::disk as disk_store;
 use howdah_cache::store::disk::{DiskSites, DiskStore};
 use howdah_cache::{Millis, coalescer::Coalescer};
 use howdah_fleet::{Fleet, FleetStatus};
+use howdah_os::clock;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
@@ -449,11 +450,13 @@ pub type OwnedHeader = (Vec<u8>, Vec<u8>);
 pub fn now() -> Millis {
     static START: OnceLock<Instant> = OnceLock::new();
     static CLOCK: SteadyClock = SteadyClock(AtomicU64::new(0));
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let since = clock::wall().duration_since(SystemTime::UNIX_EPOCH);
     let wall = since.map_or(0, |since| since.as_millis() as Millis);
     CLOCK.read(
         wall,
-        START.get_or_init(Instant::now).elapsed().as_millis() as Millis,
+        clock::now()
+            .duration_since(*START.get_or_init(clock::now))
+            .as_millis() as Millis,
     )
 }
 

@@ -123,6 +123,9 @@ impl Supervisor {
             now,
         );
         let pid = child.pid;
+        // A script may handle SIGTERM and end before SIGKILL. Its child must not claim another request, which would be
+        // killed in its place.
+        sys::wake(self.shared.pool.port.retire(id.index));
         self.log_event(
             LogLevel::Warning,
             why,

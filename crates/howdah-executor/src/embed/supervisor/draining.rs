@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use howdah_os::clock;
 use rustix::process::Signal;
 
 use super::{
@@ -14,7 +15,7 @@ const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Supervisor {
     pub(super) fn handle_message(&mut self, letter: SupervisorMessage) {
-        let now = Instant::now();
+        let now = clock::now();
         match letter {
             SupervisorMessage::Kill(id, why) => {
                 self.terminate(id, why, now);

@@ -9,6 +9,7 @@
 
 use std::time::{Duration, Instant};
 
+use howdah_os::clock;
 use howdah_proto::level::LogLevel;
 use howdah_proto::shm::ChildId;
 use rustix::process::Signal;
@@ -134,7 +135,7 @@ impl Supervisor {
         for lane in &self.shared.lanes {
             lane.reset(&self.shared.pool, &pool_corrupt_error());
         }
-        self.memory_repair = MemoryRepair::new(Instant::now());
+        self.memory_repair = MemoryRepair::new(clock::now());
         // Requests that still wait are not in the memory yet, so their threads must check again.
         self.shared.ring_all_bells();
         true

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use howdah_os::clock;
 use howdah_proto::level::LogLevel;
 use howdah_proto::shm::ChildId;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -99,7 +100,7 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     pub fn new(shared: Arc<EmbedShared>, launcher: Arc<dyn Launcher>) -> Supervisor {
-        let now = Instant::now();
+        let now = clock::now();
         let rows = shared.memory.region().geometry().children;
         let zygote = match shared.asleep.load(Ordering::Acquire) {
             true => ZygoteState::Asleep,
@@ -132,26 +133,42 @@ impl Supervisor {
 
     /// Runs until the pool is closed.
     pub fn run(mut self) {
+        self.begin();
+        while let Some(wait) = self.work() {
+            self.sleep(wait);
+            self.receive();
+        }
+        self.close();
+    }
+
+    pub(super) fn begin(&self) {
         if let ZygoteState::Asleep = self.zygote {
             self.set_condition(PoolCondition::Ready);
         }
-        loop {
-            let now = Instant::now();
-            let wait = self.run_due_work(now);
-            self.publish_board();
-            let over = matches!(self.zygote, ZygoteState::Gone) && self.children.is_empty();
-            if over && self.workers.is_empty() {
-                break;
-            }
-            self.sleep(wait);
-            self.read_outputs();
-            self.read_reports();
-            self.read_other_reports();
-            self.reap_orphans();
-            for letter in self.shared.pool.take_messages() {
-                self.handle_message(letter);
-            }
+    }
+
+    /// Does everything that is due. Returns the time until the next action, or `None` if the pool has ended.
+    pub(super) fn work(&mut self) -> Option<Duration> {
+        let now = clock::now();
+        let wait = self.run_due_work(now);
+        self.publish_board();
+        let over = matches!(self.zygote, ZygoteState::Gone) && self.children.is_empty();
+        (!over || !self.workers.is_empty()).then_some(wait)
+    }
+
+    /// Handles everything that has arrived, without waiting.
+    pub(super) fn receive(&mut self) {
+        self.read_outputs();
+        self.read_reports();
+        self.read_other_reports();
+        self.reap_orphans();
+        for letter in self.shared.pool.take_messages() {
+            self.handle_message(letter);
         }
+    }
+
+    /// Closes the pool, after [`Supervisor::work`] has returned `None`.
+    pub(super) fn close(&mut self) {
         // Nothing can arrive any more, so requests that still wait are refused.
         self.refuse_all(&ExecError::Stopping);
         self.read_outputs();

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use howdah_os::clock;
 use howdah_proto::control::{Exit, ZygoteCommand};
 use howdah_proto::level::LogLevel;
 use howdah_proto::shm::{ChildId, EXIT_BAILED_OUT, EXIT_BROKEN};
@@ -156,7 +157,7 @@ impl Supervisor {
             .map(|c| c.id)
             .collect();
         for id in gone {
-            self.on_exited(id, Exit::Unseen, Instant::now());
+            self.on_exited(id, Exit::Unseen, clock::now());
         }
     }
 

@@ -13,6 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use howdah_os::clock;
 use howdah_proto::control::{Exit, ZygoteReport};
 use howdah_proto::level::LogLevel;
 use howdah_proto::shm::{ChildId, VERSION};
@@ -451,13 +452,13 @@ impl Supervisor {
             let heard = match former.link.receive() {
                 ZygoteMessage::Nothing => break,
                 ZygoteMessage::Report(report, fd) => {
-                    self.on_report(report, fd, generation, Instant::now())
+                    self.on_report(report, fd, generation, clock::now())
                 }
                 ZygoteMessage::ProtocolError(bytes) => Err(ProtocolError::unreadable(&bytes)),
                 ZygoteMessage::Closed => {
                     // Its children exit after their current requests; their pidfds show it.
                     let former = &mut self.workers.former[at];
-                    former.leaving = Some(Instant::now());
+                    former.leaving = Some(clock::now());
                     let message = "a previous zygote exited before its workers";
                     self.log_event(LogLevel::Warning, "ZygoteDied", message);
                     break;
@@ -466,7 +467,7 @@ impl Supervisor {
             if let Err(error) = heard {
                 let former = &mut self.workers.former[at];
                 former.link.kill();
-                former.leaving = Some(Instant::now());
+                former.leaving = Some(clock::now());
                 let message = format!("{error}; the previous zygote is killed");
                 self.log_event(LogLevel::Error, "ZygoteProtocolError", &message);
                 break;
@@ -499,7 +500,7 @@ impl Supervisor {
         self.generation += 1;
         self.workers.booted = false;
         self.served = false;
-        self.ready_at = Instant::now();
+        self.ready_at = clock::now();
         *self.shared.php.lock().unwrap_or_else(|e| e.into_inner()) = (php, opcache);
     }
 }

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use howdah_os::clock;
 use howdah_proto::control::ZygoteReport;
 use howdah_proto::level::LogLevel;
 use howdah_proto::shm::{ChildId, VERSION};
@@ -290,7 +291,7 @@ impl Supervisor {
                 ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => link.receive(),
                 _ => return,
             };
-            let now = Instant::now();
+            let now = clock::now();
             let heard = match received {
                 ZygoteMessage::Report(report, fd) => {
                     self.on_report(report, fd, self.generation, now)
@@ -316,7 +317,7 @@ impl Supervisor {
         link.kill();
         let message = format!("{error}; the zygote (pid {}) is killed", link.pid());
         self.log_event(LogLevel::Error, "ZygoteProtocolError", &message);
-        self.on_zygote_exit(Instant::now());
+        self.on_zygote_exit(clock::now());
     }
 
     /// Handles a report of the zygote of this generation. The report is untrusted: it can only concern children of that
