@@ -285,7 +285,7 @@ fn job_crash_loop_is_logged_with_last_lines_and_slowed_down() {
     wait_for_line(&server, line);
     wait_for_line(
         &server,
-        "error JobNotStarted job=missing: it cannot be started: ",
+        "error JobNotStarted job=missing: the job cannot be started: ",
     );
     let row = job(&server, "dies");
     assert_eq!(row["state"], "waiting");
