@@ -15,6 +15,7 @@
 
 pub mod account;
 pub mod certificate;
+pub mod certificate_directory;
 pub mod challenge;
 pub mod client;
 pub mod cluster;

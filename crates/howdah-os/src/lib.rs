@@ -8,6 +8,7 @@
 //!   none; [`file_patterns`]: the files that a pattern names.
 //! - [`output`]: the output of commands, and lines that several processes write to one file; [`shell`]: quoted words.
 //! - [`client_quota`]: capacity that clients share. It makes no system call; it is here because several programs use it.
+//! - [`safe_path`]: files that root writes where other users may have put links.
 //! - [`signals`]: signals as a descriptor.
 //! - [`descriptors`]: descriptors that survive an exec, and programs that exit with their parent.
 //! - [`mapping`]: memory that is shared with other processes, and files that are mapped for reading.
@@ -27,5 +28,6 @@ pub mod mapping;
 pub mod new_files;
 pub mod output;
 pub mod process;
+pub mod safe_path;
 pub mod shell;
 pub mod signals;

@@ -1,38 +1,32 @@
-//! `howdah`: the server's program. It contains the commands, the configuration, the master process, and the code that
-//! connects the parts of the front. The other crates do the serving.
+//! `howdah`: the server's program. It contains the commands, the master process, and the code that connects the parts
+//! of the front. `howdah-config` reads the command line and the configuration; the other crates do the serving.
 //!
-//! - [`arguments`]: the command line; [`commands`]: the commands, many of which communicate with a running server.
-//! - [`config`]: from text to typed settings.
+//! - [`commands`]: the commands, many of which communicate with a running server.
 //! - [`master`]: `howdah serve`; [`front`]: the process it starts; [`process_channel`]: the channel between them.
 //! - [`certificates`]: the process that orders certificates, based on `howdah_acme`.
 //! - [`jobs`]: the process that runs background jobs; [`effects`]: the database writes of PHP on the command line;
 //!   [`error_log`]: the logs as each process opens them.
 //! - [`spawner`]: the process that starts external programs, based on `howdah_executor::programs`.
-//! - [`php`]: finds `howdah-php`; [`installed`]: the locations of our programs; [`exit`]: exit codes; [`sys`]: calls to
-//!   the operating system.
+//! - [`exit`]: exit codes; [`sys`]: calls to the operating system.
 
 #![forbid(unsafe_code)]
 
-mod arguments;
 mod certificates;
 mod child;
 mod commands;
-mod config;
 mod effects;
 mod error_log;
 mod exit;
 mod front;
-mod installed;
 mod jobs;
 mod master;
-mod php;
 mod process_channel;
 mod spawner;
 mod sys;
 
 use std::process::ExitCode;
 
-use arguments::{CommandLineArguments, HowdahCommand};
+use howdah_config::arguments::{CommandLineArguments, HowdahCommand};
 
 /// Counts the allocated memory, so the memory of the front can be limited; see [`howdah_http::memory`].
 #[global_allocator]

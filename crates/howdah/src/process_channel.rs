@@ -25,7 +25,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::arguments::ServeArguments;
+use howdah_config::arguments::ServeArguments;
 
 /// The maximum length of a packet, in bytes.
 const MAX_PACKET_BYTES: usize = 64 * 1024;

@@ -13,8 +13,8 @@ use howdah_os::files::{create_beside, create_private_directory};
 use howdah_os::output::write_stderr_line;
 use howdah_proto::spawner::SpawnerReport;
 
-use crate::arguments::SpawnerArguments;
 use crate::{exit, sys};
+use howdah_config::arguments::SpawnerArguments;
 
 /// Runs `howdah spawner`.
 pub fn run(arguments: SpawnerArguments) -> ExitCode {

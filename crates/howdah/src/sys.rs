@@ -9,14 +9,13 @@ use rustix::termios::{
 };
 
 pub use howdah_os::account::{
-    Account, become_user, effective_account, find_group, find_user, is_unassigned_id, web_user,
+    Account, become_user, effective_account, find_group, find_user, web_user,
 };
 pub use howdah_os::descriptors::{
     close_inherited_on_exec, execute_in_place, exit_with_parent, inherit, take_inherited,
 };
 pub use howdah_os::process::{
-    drop_capabilities, forbid_new_privileges, is_root, may_change_file_owner, may_change_user,
-    set_dumpable,
+    drop_capabilities, forbid_new_privileges, is_root, may_change_user, set_dumpable,
 };
 pub use howdah_os::signals::SignalDescriptor;
 

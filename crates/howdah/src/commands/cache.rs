@@ -6,9 +6,9 @@ use std::time::Duration;
 use howdah_server::cache::admin::AdminCommand;
 
 use super::client::{ResponseWait, send_request};
-use crate::arguments::{CacheArguments, CacheCommand, ServerTarget};
 use crate::exit;
 use crate::master::control::ControlRequest;
+use howdah_config::arguments::{CacheArguments, CacheCommand, ServerTarget};
 
 /// Runs `howdah cache …`.
 pub fn run(cache: CacheArguments) -> ExitCode {

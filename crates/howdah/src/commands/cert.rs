@@ -8,10 +8,10 @@ use howdah_acme::store::{CertificateStore, StoredState};
 use howdah_acme::{NameStatus, local, system_time, unix_seconds};
 
 use super::client::{ResponseWait, send_request};
-use crate::arguments::{CertArguments, CertCommand, CertTarget};
-use crate::config::{self, ConfigSource};
 use crate::exit;
 use crate::master::control::{ControlRequest, ControlResponse};
+use howdah_config::arguments::{CertArguments, CertCommand, CertTarget};
+use howdah_config::{self, ConfigSource};
 
 /// How long the master may take for a response that needs no further work.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -80,8 +80,8 @@ pub fn run(cert: CertArguments) -> ExitCode {
 /// Returns the directory that a configuration names, or the default one.
 fn directory(file: Option<&std::path::Path>) -> std::path::PathBuf {
     let source = file.and_then(|file| ConfigSource::read(file).ok());
-    let named = source.and_then(|source| config::configured_path(&source, "acme", "path"));
-    named.unwrap_or_else(config::acme::default_directory)
+    let named = source.and_then(|source| howdah_config::configured_path(&source, "acme", "path"));
+    named.unwrap_or_else(howdah_config::acme::default_directory)
 }
 
 fn stored_statuses(store: &CertificateStore) -> Vec<NameStatus> {

@@ -10,12 +10,13 @@ use super::check_directory::{describe, describe_json, unlimited_login};
 use super::check_files::{advise_of_files, unwritable_logs};
 use super::check_object_cache::advise_of_object_caches;
 use super::check_sessions::advise_of_sessions;
-use crate::arguments::{CheckArguments, ServeArguments};
-use crate::config::{
+use crate::exit;
+use howdah_config::arguments::{CheckArguments, ServeArguments};
+use howdah_config::php;
+use howdah_config::php::{PhpUnfit, PhpVersion};
+use howdah_config::{
     self, ConfigSource, LoadedConfiguration, ServeSettings, Validation, reference,
 };
-use crate::php::{PhpUnfit, PhpVersion};
-use crate::{exit, php};
 
 /// Runs `howdah check`.
 pub fn run(check: &CheckArguments) -> ExitCode {
@@ -45,7 +46,7 @@ pub fn run(check: &CheckArguments) -> ExitCode {
             dir: check.dir.clone(),
             ..ServeArguments::default()
         };
-        return directory(config::load(&serve, None, Validation::Full));
+        return directory(howdah_config::load(&serve, None, Validation::Full));
     }
     if without_a_file {
         eprintln!(
@@ -64,7 +65,7 @@ pub fn run(check: &CheckArguments) -> ExitCode {
         config: check.config.clone(),
         ..ServeArguments::default()
     };
-    let loaded = config::load(&serve, Some(&source), Validation::Full);
+    let loaded = howdah_config::load(&serve, Some(&source), Validation::Full);
     let advice = loaded.advice.len();
     match report_configuration(loaded, Some(source.name())) {
         Err(code) => code,
@@ -123,7 +124,7 @@ pub fn mistakes(path: &Path) -> Vec<String> {
         config: Some(path.to_owned()),
         ..ServeArguments::default()
     };
-    let settings = match config::load(&serve, Some(&source), Validation::Full).settings {
+    let settings = match howdah_config::load(&serve, Some(&source), Validation::Full).settings {
         Ok(settings) => settings,
         Err(mistakes) => return mistakes,
     };

@@ -11,9 +11,9 @@ use howdah_site::site::application::Application;
 use howdah_site::site::config::{RuleAction, SiteConfig, SiteRule};
 use howdah_site::site::recognise::recognise;
 
-use crate::config::ServeSettings;
-use crate::config::job::runs_in_requests;
-use crate::php::PhpVersion;
+use howdah_config::ServeSettings;
+use howdah_config::job::runs_in_requests;
+use howdah_config::php::PhpVersion;
 
 /// Describes the choice, line by line. `php` is the version of PHP, if a pool runs our own.
 pub fn describe(settings: &ServeSettings, php: Option<&PhpVersion>) -> String {

@@ -11,9 +11,10 @@ use howdah_log::log::LogTarget;
 use howdah_os::account::Account;
 use howdah_site::site::SiteConfig;
 
-use crate::config::ServeSettings;
-use crate::config::suggest::nearest;
-use crate::{php, sys};
+use crate::sys;
+use howdah_config::ServeSettings;
+use howdah_config::php;
+use howdah_config::suggest::nearest;
 
 /// Prints advice about missing files. Returns the number of pieces of advice.
 pub fn advise_of_files(settings: &ServeSettings) -> usize {

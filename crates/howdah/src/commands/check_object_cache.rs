@@ -5,7 +5,7 @@ use howdah_executor::{PoolConfig, PoolMode};
 use howdah_site::site::SiteConfig;
 use howdah_site::site::recognise::recognise;
 
-use crate::config::ServeSettings;
+use howdah_config::ServeSettings;
 
 /// Prints advice about sites whose application could have an object cache but has none, and about those that use
 /// Howdah's in a fleet. Returns the number of these sites.

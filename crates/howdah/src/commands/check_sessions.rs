@@ -6,8 +6,8 @@ use howdah_site::site::SiteConfig;
 use howdah_site::site::recognise::recognise;
 use rustix::fs::statfs;
 
-use crate::config::ServeSettings;
-use crate::php;
+use howdah_config::ServeSettings;
+use howdah_config::php;
 
 const HANDLER_SETTING: &str = "session.save_handler";
 const PATH_SETTING: &str = "session.save_path";

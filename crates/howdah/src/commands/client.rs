@@ -5,12 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::arguments::{ServeArguments, ServerTarget};
-use crate::config::environment::EnvironmentOptions;
-use crate::config::{self, ConfigSource};
 use crate::master::control::{ControlRequest, ControlResponse, runtime_directory};
 use crate::master::facts::ServerFacts;
 use crate::master::watchdog;
+use howdah_config::arguments::{ServeArguments, ServerTarget};
+use howdah_config::environment::EnvironmentOptions;
+use howdah_config::{self, ConfigSource};
 
 /// How long a master may take to send its identity. It responds by itself, but sometimes checks files first.
 const IDENTITY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -137,7 +137,7 @@ fn connect(target: &ServerTarget) -> Result<(PathBuf, UnixStream), NoResponse> {
         (Some(path), _) => Some(path.clone()),
         (None, Some(file)) => {
             let source = ConfigSource::read(file)?;
-            config::control_socket_path(&ServeArguments::default(), &source)
+            howdah_config::control_socket_path(&ServeArguments::default(), &source)
         }
         (None, None) => EnvironmentOptions::of_process().control(),
     };

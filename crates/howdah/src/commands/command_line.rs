@@ -9,7 +9,6 @@
 
 mod member;
 
-use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
@@ -21,10 +20,11 @@ use howdah_server::cache::admin::AdminCommand;
 use member::ScriptMember;
 
 use super::client::{self, NoResponse, ResponseWait};
-use crate::arguments::PhpArguments;
 use crate::effects::ScriptEffects;
 use crate::master::control::ControlRequest;
-use crate::{exit, php, sys};
+use crate::{exit, sys};
+use howdah_config::arguments::PhpArguments;
+use howdah_config::php;
 
 /// How long the server may take to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -76,37 +76,8 @@ fn command(
         .arg("php")
         .arg("--effects-fd")
         .arg(writer.as_raw_fd().to_string())
-        .args(program_arguments(arguments, defines));
+        .args(arguments.program_arguments(defines));
     command
-}
-
-/// Returns the arguments of `howdah-php php` that determine what it runs.
-pub fn program_arguments(arguments: &PhpArguments, defines: &[(String, String)]) -> Vec<OsString> {
-    let mut words: Vec<OsString> = Vec::new();
-    if let Some(file) = &arguments.php_ini {
-        words.extend(["--php-ini".into(), file.into()]);
-    }
-    if arguments.no_php_ini {
-        words.push("--no-php-ini".into());
-    }
-    let defines = defines
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"));
-    for setting in defines.chain(arguments.define.iter().cloned()) {
-        words.extend(["-d".into(), setting.into()]);
-    }
-    let code = arguments.code();
-    if let Some((code, _)) = &code {
-        words.extend(["--code".into(), code.into()]);
-    }
-    words.push("--".into());
-    match code {
-        Some((_, own)) => words.extend(own.into_iter().map(OsString::from)),
-        None if arguments.script.is_empty() => words.push("-".into()),
-        None => {}
-    }
-    words.extend(arguments.script.iter().map(OsString::from));
-    words
 }
 
 fn run_and_report(

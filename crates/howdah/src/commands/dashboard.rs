@@ -15,9 +15,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::client::{ResponseWait, send_request};
-use crate::arguments::{DashboardArguments, ServerTarget};
 use crate::master::control::{ControlRequest, ControlResponse};
 use crate::{exit, sys};
+use howdah_config::arguments::{DashboardArguments, ServerTarget};
 
 /// How long a response may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -16,9 +16,9 @@ use howdah_server::request::explain::{ExplainRequest, NoPool, explain};
 use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
 use howdah_site::site::Site;
 
-use crate::arguments::{ExplainArguments, ServeArguments};
-use crate::config::{self, ConfigSource, ServeSettings, Validation};
 use crate::exit;
+use howdah_config::arguments::{ExplainArguments, ServeArguments};
+use howdah_config::{self, ConfigSource, ServeSettings, Validation};
 
 /// The address of an unknown client, from a range that is reserved for documentation (RFC 5737).
 pub(super) const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -108,7 +108,7 @@ fn settings(arguments: &ExplainArguments) -> Result<ServeSettings, Vec<String>> 
         ..ServeArguments::default()
     };
     // The command may run as any user; users, keys and PHP only concern the server.
-    let loaded = config::load(&serve, source.as_ref(), Validation::Trusted);
+    let loaded = howdah_config::load(&serve, source.as_ref(), Validation::Trusted);
     loaded.settings
 }
 

@@ -8,7 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use crate::{exit, installed};
+use crate::exit;
+use howdah_config::installed;
 
 /// A program that implements commands of this one.
 pub struct ExternalProgram {

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::external::IMPORT;
 use super::import_responses::{self, SiteResponses};
 use super::{check, print_output};
-use crate::arguments::{ImportArguments, ImportCommand};
 use crate::exit;
+use howdah_config::arguments::{ImportArguments, ImportCommand};
 
 /// Runs `howdah import`.
 pub fn run(import: &ImportArguments) -> ExitCode {
@@ -109,8 +109,8 @@ fn with_check(mut document: Value, mistakes: &[String], sites: &[SiteResponses])
 mod tests {
     use std::path::Path;
 
-    use crate::arguments::ServeArguments;
-    use crate::config::{self, ConfigSource, Validation};
+    use howdah_config::arguments::ServeArguments;
+    use howdah_config::{self, ConfigSource, Validation};
 
     /// Checks that a written configuration has no mistakes, even if parts of the input are missing or doubled.
     #[test]
@@ -143,7 +143,7 @@ mod tests {
             };
             let source = ConfigSource::from_text("howdah.toml", import.configuration.clone());
             // The roots, users and sockets of this machine are not checked.
-            let loaded = config::load(
+            let loaded = howdah_config::load(
                 &ServeArguments::default(),
                 Some(&source),
                 Validation::Trusted,

@@ -8,8 +8,8 @@ use howdah_server::request::explain::{ExplainRequest, RequestExplanation, Respon
 use howdah_site::site::config::HostPattern;
 
 use super::explain::{UNKNOWN_CLIENT, explaining_front};
-use crate::arguments::ServeArguments;
-use crate::config::{self, ConfigSource, ServeSettings, Validation};
+use howdah_config::arguments::ServeArguments;
+use howdah_config::{self, ConfigSource, ServeSettings, Validation};
 
 /// A path that no file has.
 const APPLICATION_PATH: &str = "/a/page/of/the/application";
@@ -36,7 +36,7 @@ pub(super) fn explain_sites_of_file(file: &Path) -> Vec<SiteResponses> {
         config: Some(file.to_owned()),
         ..ServeArguments::default()
     };
-    let loaded = config::load(&serve, Some(&source), Validation::Trusted);
+    let loaded = howdah_config::load(&serve, Some(&source), Validation::Trusted);
     let Ok(settings) = loaded.settings else {
         return Vec::new();
     };

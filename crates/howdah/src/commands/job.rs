@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use howdah_server::admin::jobs::{self, JobStatus};
 
 use super::client::{ResponseWait, send_request};
-use crate::arguments::{JobArguments, JobCommand, JobTarget};
 use crate::exit;
 use crate::jobs::settings;
 use crate::master::control::ControlRequest;
+use howdah_config::arguments::{JobArguments, JobCommand, JobTarget};
 
 /// How long the master may take for a response that needs no further work.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::client::{ResponseWait, send_request};
-use crate::arguments::{ServerTarget, StopArguments};
-use crate::config::value::milliseconds;
 use crate::exit;
 use crate::master::control::{ControlRequest, ControlResponse};
+use howdah_config::arguments::{ServerTarget, StopArguments};
+use howdah_config::value::milliseconds;
 
 fn print_response(answer: Result<ControlResponse, String>, not: &str) -> ExitCode {
     let answer = match answer {

@@ -27,10 +27,11 @@ mod watch;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::config::environment::EnvironmentOptions;
-use crate::config::php_variables;
+use crate::exit;
 use crate::master::control::ControlResponse;
-use crate::{exit, php};
+use howdah_config::environment::EnvironmentOptions;
+use howdah_config::php;
+use howdah_config::php_variables;
 
 /// Prints the output of a command and returns the exit code.
 fn print_output(text: &str) -> ExitCode {

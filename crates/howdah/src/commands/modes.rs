@@ -7,9 +7,10 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::arguments::ModesArguments;
-use crate::config::programs;
-use crate::{exit, php};
+use crate::exit;
+use howdah_config::arguments::ModesArguments;
+use howdah_config::php;
+use howdah_config::programs;
 
 /// A mode, and whether it works on this machine.
 #[derive(Debug, Serialize)]

@@ -4,8 +4,9 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-use crate::arguments::RunArguments;
-use crate::{exit, php};
+use crate::exit;
+use howdah_config::arguments::RunArguments;
+use howdah_config::php;
 
 /// Replaces this process. Returns only if that fails.
 pub fn run(run: &RunArguments) -> ExitCode {

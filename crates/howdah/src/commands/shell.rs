@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 
 use super::print_output;
-use crate::arguments::{CommandLineArguments, CompletionArguments, ManArguments};
 use crate::exit;
+use howdah_config::arguments::{CommandLineArguments, CompletionArguments, ManArguments};
 
 /// Runs `howdah completion SHELL`.
 pub fn complete(arguments: &CompletionArguments) -> ExitCode {

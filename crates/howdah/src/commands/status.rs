@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::cert;
 use super::client::{ResponseWait, send_request};
 use super::watch;
-use crate::arguments::StatusArguments;
 use crate::exit;
 use crate::master::control::{ControlRequest, ControlResponse};
+use howdah_config::arguments::StatusArguments;
 
 /// Runs `howdah status`.
 pub fn run(status: &StatusArguments) -> ExitCode {

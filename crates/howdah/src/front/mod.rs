@@ -35,13 +35,13 @@ use howdah_os::output::write_stderr_line;
 use howdah_server::cache::successor::Successor;
 use howdah_server::request::Front;
 
-use crate::config::{self, ConfigSource, ServeSettings};
 use crate::process_channel::{
     FrontConfiguration, ProcessChannel, ReceiveOutcome, TlsSecrets, ToFront, ToMaster, read_text,
     text_file,
 };
 use crate::{child, exit, sys};
 use background::BackgroundTask;
+use howdah_config::{self, ConfigSource, ServeSettings};
 use launcher::Launches;
 use running::RunningServer;
 use status_server::StatusServer;
@@ -380,10 +380,10 @@ fn read_config(
         .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
     let source: Option<ConfigSource> = serde_json::from_str(&text)
         .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
-    let loaded = config::load(
+    let loaded = howdah_config::load(
         &sent.arguments,
         source.as_ref(),
-        config::Validation::Trusted,
+        howdah_config::Validation::Trusted,
     );
     let settings = loaded.settings?;
     let error_log = sent.error_log.then(|| fds.next()).flatten();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use howdah_http::listener::{HttpServer, ListenerConfig, ListenerId};
 use howdah_server::status_listener::StatusListener;
 
-use crate::config::{ListenSettings, ServeSettings};
+use howdah_config::{ListenSettings, ServeSettings};
 
 /// The status listener, if one is configured, and its handler.
 #[derive(Default)]

@@ -16,8 +16,9 @@ use jiff::Timestamp;
 use super::output_limit::OutputLimit;
 use super::process::{EndReason, ProcessStage, RunningJobProcess};
 use super::restarts::{RestartLog, Restarts};
-use super::schedule::CronSchedule;
-use super::settings::{JobSettings, JobTiming};
+use super::settings::reports;
+use howdah_config::cron_schedule::CronSchedule;
+use howdah_config::job_settings::{JobSettings, JobTiming};
 
 /// How long a write is repeated to the page cache, because a transaction may hide it from other connections for this
 /// time.
@@ -318,8 +319,11 @@ impl RunningJob {
         if let Some(effects) = &mut process.effects {
             effects.read();
             let wrote = effects.report();
-            self.reports
-                .extend(wrote.into_iter().flat_map(|wrote| self.job.reports(wrote)));
+            self.reports.extend(
+                wrote
+                    .into_iter()
+                    .flat_map(|wrote| reports(&self.job, wrote)),
+            );
         }
         let lived = now - process.started;
         let asked = process.stage != ProcessStage::Running;
@@ -443,7 +447,7 @@ impl RunningJob {
             if effects.due() == Some(Duration::ZERO) {
                 effects.forget_older(MAX_TRANSACTION);
                 let wrote = effects.report();
-                all.extend(wrote.into_iter().flat_map(|wrote| job.reports(wrote)));
+                all.extend(wrote.into_iter().flat_map(|wrote| reports(job, wrote)));
                 effects.confirm_report();
             }
         }

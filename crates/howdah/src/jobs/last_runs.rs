@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::master::safe_path;
+use howdah_os::safe_path;
 
 /// The maximum number of bytes that are read from the file.
 const MAX_FILE_BYTES: u64 = 16 << 20;

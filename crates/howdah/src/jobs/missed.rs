@@ -4,8 +4,9 @@ use howdah_proto::level::LogLevel;
 use jiff::Timestamp;
 
 use super::JobRunner;
-use super::schedule::CronSchedule;
-use super::settings::{JobRunnerSettings, JobTiming};
+use super::settings::JobRunnerSettings;
+use howdah_config::cron_schedule::CronSchedule;
+use howdah_config::job_settings::JobTiming;
 
 /// The runs of a job that were due while no server ran.
 pub struct MissedRuns {

@@ -4,7 +4,7 @@
 //!
 //! - [`settings`]: the settings of jobs.
 //! - [`job`]: a job; [`process`]: a process of a job; [`restarts`]: decides when a process is started again.
-//! - [`schedule`]: decides when a schedule is due; [`last_runs`]: stores when it was last due.
+//! - [`last_runs`]: stores when a schedule was last due.
 //! - [`missed`]: runs that were due while no server ran.
 //! - [`fleet`]: decides which runs this server executes in a fleet; [`run_claims`]: the thread that asks Valkey.
 //! - [`output_limit`]: limits the output that is logged; [`strays`]: processes that left their job.
@@ -17,7 +17,6 @@ mod output_limit;
 mod process;
 mod restarts;
 pub mod run_claims;
-pub mod schedule;
 pub mod settings;
 mod strays;
 
@@ -38,11 +37,12 @@ use crate::process_channel::{
     FromJobs, ProcessChannel, ReceiveOutcome, ToJobs, read_text, text_file,
 };
 use crate::{child, error_log, exit};
+use howdah_config::job_settings::JobTiming;
 use job::RunningJob;
 use last_runs::LastRuns;
 use missed::MissedRuns;
 use run_claims::RunClaims;
-use settings::{JobControlCommand, JobRunnerSettings, JobTiming};
+use settings::{JobControlCommand, JobRunnerSettings};
 
 /// How often memory and stray processes are checked while a job runs.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -248,7 +248,7 @@ impl JobRunner {
         if self.is_stopping {
             return Ok(());
         }
-        let is_asked = |job: &settings::JobSettings| {
+        let is_asked = |job: &howdah_config::job_settings::JobSettings| {
             let when = &job.when;
             matches!(when, JobTiming::Schedule { on_each: false, .. })
         };

@@ -20,9 +20,9 @@ use rustix::process::{
     pidfd_send_signal, waitid,
 };
 
-use super::settings::{JobProgram, JobSettings};
 use crate::effects::ScriptEffects;
 use crate::sys;
+use howdah_config::job_settings::{JobProgram, JobSettings};
 
 /// The number of lines that are stored for the message about a failure, and below, the maximum number of characters of
 /// each.

@@ -12,7 +12,6 @@ use howdah_os::client_quota::QuotaClient;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::certificate_directory;
 use super::control::ControlClient;
 use super::print_message;
 use super::restart::RestartPlan;
@@ -20,6 +19,7 @@ use crate::child;
 use crate::process_channel::{
     FromCertificates, ProcessChannel, ReceiveOutcome, ToCertificates, read_text, text_file,
 };
+use howdah_acme::certificate_directory;
 
 /// How long reading existing certificates may take at the start.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use super::restart::RestartPlan;
 use super::unconfirmed_writes::UnconfirmedWrites;
 use super::{print_message, reload};
 use crate::child;
-use crate::config;
+
 use crate::jobs::settings::{JobControlCommand, JobRunnerSettings};
 use crate::process_channel::{
     FromJobs, ProcessChannel, ReceiveOutcome, ToFront, ToJobs, read_text, text_file,
@@ -50,7 +50,7 @@ pub struct BackgroundJobs {
 
 impl BackgroundJobs {
     /// Runs these jobs from now on, with new code. Without jobs, the process stops those it has.
-    pub fn assign(&mut self, settings: JobRunnerSettings, log: &config::ServeSettings) {
+    pub fn assign(&mut self, settings: JobRunnerSettings, log: &howdah_config::ServeSettings) {
         let none = settings.jobs.is_empty();
         self.settings = Some(settings);
         match &self.process {
@@ -63,7 +63,7 @@ impl BackgroundJobs {
         }
     }
 
-    fn start(&mut self, log: &config::ServeSettings) {
+    fn start(&mut self, log: &howdah_config::ServeSettings) {
         self.restart.cancel();
         match child::execute("jobs") {
             Ok((pid, link)) => {
@@ -84,7 +84,7 @@ impl BackgroundJobs {
         }
     }
 
-    fn send_settings(&mut self, log: &config::ServeSettings) {
+    fn send_settings(&mut self, log: &howdah_config::ServeSettings) {
         let (Some(process), Some(settings)) = (&self.process, &self.settings) else {
             return;
         };
@@ -141,7 +141,7 @@ impl BackgroundJobs {
     }
 
     /// Starts the process again when that is due.
-    pub fn restart_if_due(&mut self, now: Instant, log: &config::ServeSettings) {
+    pub fn restart_if_due(&mut self, now: Instant, log: &howdah_config::ServeSettings) {
         if self.restart.is_due(now) {
             self.start(log);
         }

@@ -14,9 +14,9 @@ use howdah_os::files::FileStamp;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::print_message;
-use crate::config::ServeSettings;
-use crate::config::tls::{CertificateFiles, LoadedCertificate};
 use crate::process_channel::{ProcessChannel, TlsSecrets, ToFront, text_file};
+use howdah_config::ServeSettings;
+use howdah_config::tls::{CertificateFiles, LoadedCertificate};
 
 /// How often the files are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);

@@ -10,11 +10,11 @@ use howdah_http::listener::{BindError, ListenAddress, bind_sockets, bind_udp_soc
 use serde::{Deserialize, Serialize};
 
 use super::process::holder_of;
-use super::safe_path;
 use super::service_manager_sockets::{InheritedSockets, ListenSockets};
-use crate::config::ListenSettings;
 use crate::process_channel::MAX_DESCRIPTORS;
 use crate::sys;
+use howdah_config::ListenSettings;
+use howdah_os::safe_path;
 
 /// A bound address.
 #[derive(Clone, Debug)]

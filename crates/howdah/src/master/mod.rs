@@ -24,7 +24,6 @@
 //! - [`facts`]: what the master knows about the server without asking the front.
 //! - [`notify`]: notifications to a service manager.
 
-pub mod certificate_directory;
 mod certificates;
 pub mod control;
 pub mod facts;
@@ -37,8 +36,7 @@ mod predecessors;
 mod process;
 mod reload;
 mod restart;
-pub mod safe_path;
-mod service_manager_sockets;
+pub mod service_manager_sockets;
 mod start;
 mod unconfirmed_writes;
 mod unresponsive_front;
@@ -55,13 +53,13 @@ use howdah_executor::PoolMode;
 use howdah_os::output::write_stderr_line;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::arguments::ServeArguments;
-use crate::config::{ConfigSource, ServeSettings};
 use crate::process_channel::ToFront;
 use crate::{exit, sys};
 use certificates::OrderedCertificates;
 use control::{ControlClient, ControlRequest, ControlSocket};
 use facts::ServerFacts;
+use howdah_config::arguments::ServeArguments;
+use howdah_config::{ConfigSource, ServeSettings};
 use jobs::BackgroundJobs;
 use keys::KeyStore;
 use listeners::BoundListeners;

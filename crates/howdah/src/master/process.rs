@@ -10,10 +10,10 @@ use howdah_executor::PoolMode;
 use howdah_executor::launch::{DirectLauncher, LaunchedProcess, Launcher, SpawnerFds, ZygoteFds};
 use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 
-use super::safe_path;
 use super::watchdog::FrontWatch;
 use crate::child;
 use crate::process_channel::ProcessChannel;
+use howdah_os::safe_path;
 
 /// The front's process. It is reaped by the master's loop, never here.
 pub struct FrontProcess {

@@ -12,16 +12,17 @@ use howdah_log::log::LogTarget;
 use super::control::{ControlClient, ControlSocket};
 use super::facts::ServerFacts;
 use super::listeners::BoundListeners;
-use super::safe_path;
 use super::upgrade::UpgradeState;
 use super::watchdog::FrontWatch;
 use super::{MAX_GENERATIONS, Master, MasterState, notify, print_message, print_mistakes, process};
-use crate::arguments::ServeArguments;
-use crate::config::{self, ConfigSource, ServeSettings};
 use crate::jobs::run_claims::FleetSettings;
 use crate::jobs::settings as jobs;
 use crate::process_channel::{FrontConfiguration, ProcessChannel, ToFront, text_file};
-use crate::{exit, php, sys};
+use crate::{exit, sys};
+use howdah_config::arguments::ServeArguments;
+use howdah_config::php;
+use howdah_config::{self, ConfigSource, ServeSettings};
+use howdah_os::safe_path;
 
 /// How long a reload may take in addition to the time that PHP has for its start, since directories of sites are read.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -244,7 +245,11 @@ impl Master {
             Some(path) => Some(ConfigSource::read(path).map_err(|why| vec![why])?),
             None => None,
         };
-        let loaded = config::load(&self.arguments, source.as_ref(), config::Validation::Full);
+        let loaded = howdah_config::load(
+            &self.arguments,
+            source.as_ref(),
+            howdah_config::Validation::Full,
+        );
         let settings = loaded.settings?;
         php::check_all(&settings.howdah_php()).map_err(|why| vec![why.to_string()])?;
         if let Some(path) = &settings.pid
@@ -388,7 +393,7 @@ impl Master {
             jobs: self.settings.jobs.clone(),
             log: self.settings.log.error.clone(),
             level: self.settings.log.level as u8,
-            state: config::acme::default_directory().join(format!("jobs-{label}.json")),
+            state: howdah_config::acme::default_directory().join(format!("jobs-{label}.json")),
             fleet: self.settings.fleet.as_ref().map(|fleet| FleetSettings {
                 valkey: fleet.valkey.url_with_password().to_owned(),
                 fleet: fleet.fleet.clone(),

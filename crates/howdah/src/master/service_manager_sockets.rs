@@ -15,8 +15,8 @@ use std::rc::Rc;
 use howdah_http::listener::{ListenAddress, adopt_socket};
 use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketType, getsockname, sockopt};
 
-use crate::config::ListenSettings;
 use crate::sys;
+use howdah_config::ListenSettings;
 
 /// The first descriptor that is passed.
 const FIRST_DESCRIPTOR: i32 = 3;

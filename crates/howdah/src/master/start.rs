@@ -18,9 +18,10 @@ use super::service_manager_sockets::InheritedSockets;
 use super::unconfirmed_writes::UnconfirmedWrites;
 use super::upgrade::{self, InheritedState, InstalledProgram, UpgradeState};
 use super::{Master, MasterState, file_owner, notify, print_message, print_mistakes, process};
-use crate::arguments::ServeArguments;
-use crate::config::{self, ConfigSource, ServeSettings};
-use crate::{exit, php, sys};
+use crate::{exit, sys};
+use howdah_config::arguments::ServeArguments;
+use howdah_config::php;
+use howdah_config::{self, ConfigSource, ServeSettings};
 
 pub(super) fn start(mut arguments: ServeArguments) -> Result<Master, ExitCode> {
     let failed = |why: io::Error| {
@@ -138,8 +139,8 @@ fn read_configuration(
         })?),
         None => None,
     };
-    let chosen = config::acme::complete_arguments(arguments, source.as_ref());
-    let loaded = config::load(arguments, source.as_ref(), config::Validation::Full);
+    let chosen = howdah_config::acme::complete_arguments(arguments, source.as_ref());
+    let loaded = howdah_config::load(arguments, source.as_ref(), howdah_config::Validation::Full);
     print_mistakes(&loaded.advice);
     let mut settings = loaded.settings.map_err(|mistakes| {
         print_mistakes(&mistakes);

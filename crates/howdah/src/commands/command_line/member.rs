@@ -19,8 +19,8 @@ use howdah_server::cache::fleet::publish_everything;
 use howdah_server::cache::{CacheProcessState, PageCache, PageCacheConfig};
 use howdah_site::site::{Site, Sites};
 
-use crate::arguments::ServeArguments;
-use crate::config::{self, ConfigSource, Validation};
+use howdah_config::arguments::ServeArguments;
+use howdah_config::{self, ConfigSource, Validation};
 
 /// The size of the store for pages, in bytes. There are no pages.
 const PAGE_STORE_BYTES: u64 = 1 << 20;
@@ -37,12 +37,12 @@ impl ScriptMember {
     /// Joins the fleet that this file or the environment names. Returns `None` if neither names one.
     pub fn join(file: Option<&Path>) -> Result<Option<ScriptMember>, String> {
         let source = file.map(ConfigSource::read).transpose()?;
-        if !config::names_fleet(source.as_ref()) {
+        if !howdah_config::names_fleet(source.as_ref()) {
             return Ok(None);
         }
         let said = |mistakes: Vec<String>| mistakes.join("\n");
         // Users, keys and PHP only concern the server.
-        let loaded = config::load(
+        let loaded = howdah_config::load(
             &ServeArguments::default(),
             source.as_ref(),
             Validation::Trusted,

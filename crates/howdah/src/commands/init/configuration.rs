@@ -5,8 +5,8 @@
 use howdah_site::site::application::Application;
 use toml_writer::ToTomlValue;
 
-use crate::config::kind::OptionKind;
-use crate::config::options;
+use howdah_config::kind::OptionKind;
+use howdah_config::options;
 
 /// What was found, and where it will be served from.
 pub struct ConfigurationInput<'a> {
@@ -127,12 +127,12 @@ fn commented_default(section: &str, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::ServeArguments;
-    use crate::config::{self, ConfigSource, ServeSettings, Validation};
+    use howdah_config::arguments::ServeArguments;
+    use howdah_config::{self, ConfigSource, ServeSettings, Validation};
 
     fn load(text: &str, root: &std::path::Path) -> Result<ServeSettings, Vec<String>> {
         let source = ConfigSource::from_text(root.join("howdah.toml").display().to_string(), text);
-        config::load(
+        howdah_config::load(
             &ServeArguments::default(),
             Some(&source),
             Validation::Trusted,

@@ -18,8 +18,8 @@ use howdah_site::site::htaccess;
 use howdah_site::site::recognise::{Recognised, application, recognise};
 
 use super::check;
-use crate::arguments::InitArguments;
 use crate::{exit, sys};
+use howdah_config::arguments::InitArguments;
 
 /// The directory for the sites of the server from Howdah's package.
 const PACKAGED_SITES: &str = "/etc/howdah/sites.d";

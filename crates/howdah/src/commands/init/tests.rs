@@ -1,6 +1,6 @@
 use super::*;
-use crate::arguments::ServeArguments;
-use crate::config::{self, ConfigSource, ServeSettings, Validation};
+use howdah_config::arguments::ServeArguments;
+use howdah_config::{self, ConfigSource, ServeSettings, Validation};
 
 /// Applications, with the files by which they are recognised and other relevant files.
 const TREES: &[(&str, &[(&str, &str)])] = &[
@@ -103,12 +103,12 @@ fn init_configuration_serves_the_same_as_serve_without_it() {
             user: plan.user.chosen.then(|| plan.user.name.clone()),
             ..ServeArguments::default()
         };
-        let without = served(config::load(&without, None, Validation::Trusted).settings);
+        let without = served(howdah_config::load(&without, None, Validation::Trusted).settings);
         let source = ConfigSource::from_text(
             directory.join("howdah.toml").display().to_string(),
             plan.configuration.clone(),
         );
-        let with = config::load(
+        let with = howdah_config::load(
             &ServeArguments::default(),
             Some(&source),
             Validation::Trusted,

@@ -20,10 +20,11 @@ use std::time::Instant;
 use howdah_executor::PoolMode;
 
 use self::files::{CompiledFiles, copy_owner_and_mode, php_files};
-use crate::arguments::{ServeArguments, WarmArguments};
-use crate::config::pool::parse_define;
-use crate::config::{self, ConfigSource, Validation};
-use crate::{exit, php, sys};
+use crate::{exit, sys};
+use howdah_config::arguments::{ServeArguments, WarmArguments};
+use howdah_config::php;
+use howdah_config::pool::parse_define;
+use howdah_config::{self, ConfigSource, Validation};
 
 /// The number of files that one process compiles.
 const FILES_PER_PROCESS: usize = 256;
@@ -139,7 +140,7 @@ impl Compiler {
             user: sys::is_root().then(|| "root".to_owned()),
             ..ServeArguments::default()
         };
-        let settings = config::load(&serve, Some(&source), Validation::Full).settings?;
+        let settings = howdah_config::load(&serve, Some(&source), Validation::Full).settings?;
         let mut pools = settings.pools.into_iter().filter_map(|mode| match mode {
             PoolMode::Embed(pool) => Some(pool),
             _ => None,
@@ -326,7 +327,7 @@ fn on_all_cores<T: Sync>(
     let next = Mutex::new(items.iter());
     let failure = Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..config::available_cores() {
+        for _ in 0..howdah_config::available_cores() {
             scope.spawn(|| {
                 loop {
                     let item = lock(&next).next();

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::client::{ResponseWait, send_request};
-use crate::arguments::ServerTarget;
 use crate::master::control::ControlRequest;
 use crate::{exit, sys};
+use howdah_config::arguments::ServerTarget;
 use view::WatchView;
 
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);

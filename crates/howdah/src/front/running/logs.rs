@@ -9,8 +9,8 @@ use howdah_log::log::{AccessFormat, AccessLog, ErrorLog, LogTarget, SinkEvent};
 use howdah_proto::level::LogLevel;
 
 use super::super::FrontShared;
-use crate::config::ServeSettings;
 use crate::error_log;
+use howdah_config::ServeSettings;
 
 /// The maximum time that lines of the access log are buffered, so many lines need only one write.
 const MAX_ACCESS_LOG_DELAY: Duration = Duration::from_secs(1);

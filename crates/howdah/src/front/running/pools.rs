@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use howdah_executor::{Executor, ScriptPool, SharedScriptLog, modes};
 
-use crate::config::ServeSettings;
 use crate::front::launcher::MasterLauncher;
+use howdah_config::ServeSettings;
 
 /// Pools by name.
 pub(super) type PoolsByName = HashMap<String, Arc<dyn ScriptPool>>;

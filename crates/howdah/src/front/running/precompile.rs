@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::pools::{PoolsByName, waiting_runtime};
-use crate::config::ServeSettings;
+use howdah_config::ServeSettings;
 
 /// How long a reload waits for the compilation of scripts.
 const COMPILE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ use howdah_server::process_state::ProcessState;
 use howdah_server::server_config::{OpenResources, ServerConfig};
 
 use super::super::FrontShared;
-use crate::config::ServeSettings;
+use howdah_config::ServeSettings;
 
 /// Opens what the configuration names, besides sites and pools. Whatever it does not change is taken over from the
 /// configuration that is being served.

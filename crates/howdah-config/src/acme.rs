@@ -1,6 +1,8 @@
 //! `[acme]` and `--domain`: the names whose certificates Howdah orders by itself. These are the names of sites without
 //! a certificate file, if a listener uses TLS.
 
+use howdah_os::account;
+use howdah_os::process;
 use std::ffi::OsStr;
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
@@ -20,8 +22,7 @@ use super::mistake::Mistakes;
 use super::reader::{ConfigSection, Validation};
 use super::{ConfigSource, ListenSettings};
 use crate::arguments::ServeArguments;
-use crate::master::certificate_directory;
-use crate::sys;
+use howdah_acme::certificate_directory;
 
 /// The authorities that can be named by a word.
 const KNOWN_AUTHORITIES: &[(&str, &str)] = &[
@@ -53,8 +54,8 @@ pub fn complete_arguments(
     if arguments.listen.is_empty() && !has("listen") {
         arguments.listen = addresses(&arguments.domain);
     }
-    if arguments.user.is_none() && !has("user") && sys::is_root() {
-        let user = sys::web_user();
+    if arguments.user.is_none() && !has("user") && process::is_root() {
+        let user = account::web_user();
         arguments.user = user.map(str::to_owned);
         chosen.extend(user.map(|name| format!("serves HTTP and runs PHP as the user {name}")));
     }
@@ -78,7 +79,7 @@ fn addresses(domains: &[String]) -> Vec<String> {
 fn may_bind(port: u16) -> bool {
     let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let first = first.ok().and_then(|text| text.trim().parse::<u16>().ok());
-    sys::is_root() || first.is_some_and(|first| first <= port)
+    process::is_root() || first.is_some_and(|first| first <= port)
 }
 
 /// Makes the site of the command line serve the names of `--domain`, over HTTPS only.
@@ -146,7 +147,7 @@ pub fn default_directory() -> PathBuf {
         let first = directory.as_encoded_bytes().split(|b| *b == b':').next();
         return OsStr::from_bytes(first.unwrap_or_default()).into();
     }
-    if sys::is_root() {
+    if process::is_root() {
         return "/var/lib/howdah".into();
     }
     let state = set("XDG_STATE_HOME").map(PathBuf::from);
@@ -301,7 +302,7 @@ pub fn check_owner(
     identity: &ServerIdentity,
     pools: &[PoolMode],
 ) {
-    if top.file().validation != Validation::Full || !sys::may_change_user() {
+    if top.file().validation != Validation::Full || !process::may_change_user() {
         return;
     }
     if let Some(why) = certificate_directory::foreseeable_failure(settings) {
@@ -312,7 +313,9 @@ pub fn check_owner(
     };
     let pools = pools.iter().filter_map(PoolMode::user);
     let users = pools.chain(identity.user.as_deref());
-    let others = users.filter_map(sys::find_user).map(|account| account.uid);
+    let others = users
+        .filter_map(account::find_user)
+        .map(|account| account.uid);
     if others.filter(|uid| *uid != 0).any(|uid| uid == meta.uid()) {
         let message = format!(
             "acme: the directory of keys {} belongs to a user that PHP runs as: change its owner to root, or to howdah's own user",

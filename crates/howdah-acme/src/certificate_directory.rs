@@ -15,11 +15,10 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use howdah_acme::AcmeSettings;
-use howdah_acme::store::SUBDIRECTORIES;
+use howdah_os::{account, process, safe_path};
 
-use super::safe_path;
-use crate::sys;
+use crate::AcmeSettings;
+use crate::store::SUBDIRECTORIES;
 
 /// The account that orders certificates, if it exists.
 const CERTIFICATE_USER: &str = "howdah-acme";
@@ -77,7 +76,7 @@ impl fmt::Display for OwnerUnchanged {
 /// # Errors
 /// Fails with the reason why the directory stays root's.
 pub fn prepare(settings: &AcmeSettings) -> Result<(), OwnerUnchanged> {
-    if !sys::is_root() {
+    if !process::is_root() {
         return Ok(());
     }
     let directory = &settings.directory;
@@ -102,7 +101,7 @@ pub fn prepare(settings: &AcmeSettings) -> Result<(), OwnerUnchanged> {
 /// directory.
 pub fn foreseeable_failure(settings: &AcmeSettings) -> Option<OwnerUnchanged> {
     let owner = std::fs::metadata(&settings.directory).map_or(0, |meta| meta.uid());
-    match sys::is_root() && owner == 0 {
+    match process::is_root() && owner == 0 {
         true => future_owner(settings).err(),
         false => None,
     }
@@ -110,22 +109,22 @@ pub fn foreseeable_failure(settings: &AcmeSettings) -> Option<OwnerUnchanged> {
 
 fn is_certificate_user(owner: u32) -> bool {
     CERTIFICATE_UIDS.contains(&owner)
-        || sys::find_user(CERTIFICATE_USER).is_some_and(|account| account.uid == owner)
+        || account::find_user(CERTIFICATE_USER).is_some_and(|account| account.uid == owner)
 }
 
 /// Returns the user and group that the directory will be given to.
 fn future_owner(settings: &AcmeSettings) -> Result<(u32, u32), OwnerUnchanged> {
-    if !sys::may_change_file_owner() {
+    if !process::may_change_file_owner() {
         return Err(OwnerUnchanged::NoRights);
     }
-    let (user, group) = match sys::find_user(CERTIFICATE_USER) {
+    let (user, group) = match account::find_user(CERTIFICATE_USER) {
         Some(account) => (account.uid, account.gid),
         // The hook is a program of the administrator, which expects to run as an existing user and perhaps needs that
         // user's files.
         None if settings.dns_hook.is_some() => return Err(OwnerUnchanged::Hook),
         None => {
             let mut numbers = CERTIFICATE_UIDS;
-            let free = numbers.find(|number| sys::is_unassigned_id(*number));
+            let free = numbers.find(|number| account::is_unassigned_id(*number));
             free.map(|number| (number, number))
                 .ok_or(OwnerUnchanged::NoNumber)?
         }
@@ -199,7 +198,7 @@ mod tests {
 
     #[test]
     fn certificate_directory_and_its_files_are_given_to_an_unused_user() {
-        if !sys::is_root() || sys::find_user(CERTIFICATE_USER).is_some() {
+        if !process::is_root() || account::find_user(CERTIFICATE_USER).is_some() {
             return;
         }
         let (parent, settings) = settings();
@@ -241,7 +240,7 @@ mod tests {
 
     #[test]
     fn certificate_directory_stays_roots_with_a_reason_where_no_other_user_could_use_it() {
-        if !sys::is_root() || sys::find_user(CERTIFICATE_USER).is_some() {
+        if !process::is_root() || account::find_user(CERTIFICATE_USER).is_some() {
             return;
         }
         let (parent, mut settings) = settings();
@@ -266,7 +265,7 @@ mod tests {
 
     #[test]
     fn certificate_directory_of_another_user_is_left_alone() {
-        if !sys::is_root() {
+        if !process::is_root() {
             return;
         }
         let (_parent, settings) = settings();

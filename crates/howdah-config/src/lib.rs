@@ -1,5 +1,5 @@
 //! The configuration: turns the command line and a TOML file into the typed settings of the crates. This is the only
-//! module that sees raw strings. All mistakes are reported at once, each with its file, its line and a suggestion. An
+//! crate that sees raw strings. All mistakes are reported at once, each with its file, its line and a suggestion. An
 //! unknown option is never ignored, and a wrong value is never replaced by a default.
 //!
 //! - [`options`]: the one table of all options.
@@ -10,7 +10,8 @@
 //! - `application`: defaults for a site according to the application in its root.
 //! - [`acme`], [`tls`]: certificates that are ordered, and certificates from files.
 //! - [`environment`], [`php_variables`]: settings that containers pass in environment variables.
-//! - `job`: background jobs.
+//! - [`job`], [`job_settings`]: background jobs; [`cron_schedule`]: when one is due.
+//! - [`arguments`]: the command line; [`php`]: finds `howdah-php`; [`installed`]: where programs are.
 //! - [`traces`]: where spans are sent.
 //! - [`fleet`]: several servers with one page cache.
 //! - `served`: turns settings into open sites and into the front's settings.
@@ -19,19 +20,24 @@
 
 pub mod acme;
 mod application;
+pub mod arguments;
 pub mod cache;
 mod conditions;
+pub mod cron_schedule;
 mod embed;
 pub mod environment;
 pub mod fastcgi;
 pub mod fleet;
 pub mod identity;
+pub mod installed;
 pub mod job;
+pub mod job_settings;
 pub mod kind;
 mod limits;
 mod listen;
 pub mod mistake;
 pub mod options;
+pub mod php;
 pub mod php_variables;
 pub mod pool;
 mod pool_section;
@@ -65,8 +71,7 @@ use howdah_site::client_address::TrustedProxies;
 use howdah_site::encoding::EncodingConfig;
 use howdah_site::site::SiteConfig;
 
-use crate::arguments::ServeArguments;
-use crate::php;
+use arguments::ServeArguments;
 use environment::EnvironmentOptions;
 use mistake::{Mistakes, Severity};
 use reader::{ConfigReader, ConfigSection};
@@ -123,7 +128,7 @@ pub struct ServeSettings {
     /// `[tls]`
     pub tls: tls::ConfiguredTls,
     /// `[[job]]`; empty in the front.
-    pub jobs: Vec<crate::jobs::settings::JobSettings>,
+    pub jobs: Vec<crate::job_settings::JobSettings>,
     /// The choices that were made automatically, to be shown to the person who starts the server.
     pub chosen: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! The commands that run PHP themselves: `howdah run`, `howdah php`, `howdah warm`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -79,6 +80,35 @@ pub struct PhpArguments {
 }
 
 impl PhpArguments {
+    /// Returns the arguments of `howdah-php php` that determine what it runs.
+    pub fn program_arguments(&self, defines: &[(String, String)]) -> Vec<OsString> {
+        let mut words: Vec<OsString> = Vec::new();
+        if let Some(file) = &self.php_ini {
+            words.extend(["--php-ini".into(), file.into()]);
+        }
+        if self.no_php_ini {
+            words.push("--no-php-ini".into());
+        }
+        let defines = defines
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        for setting in defines.chain(self.define.iter().cloned()) {
+            words.extend(["-d".into(), setting.into()]);
+        }
+        let code = self.code();
+        if let Some((code, _)) = &code {
+            words.extend(["--code".into(), code.into()]);
+        }
+        words.push("--".into());
+        match code {
+            Some((_, own)) => words.extend(own.into_iter().map(OsString::from)),
+            None if self.script.is_empty() => words.push("-".into()),
+            None => {}
+        }
+        words.extend(self.script.iter().map(OsString::from));
+        words
+    }
+
     /// Returns the code that runs instead of a script, with its arguments.
     pub fn code(&self) -> Option<(&str, Vec<&std::ffi::OsStr>)> {
         const VERSION: &str = "echo 'PHP ', PHP_VERSION, ' (', PHP_SAPI, ') (', PHP_ZTS ? 'ZTS' : 'NTS', PHP_DEBUG ? ' DEBUG' : '', \")\\nZend Engine v\", zend_version(), \"\\n\";";

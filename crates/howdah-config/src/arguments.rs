@@ -231,8 +231,8 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::config::kind::OptionKind;
-    use crate::config::options;
+    use crate::kind::OptionKind;
+    use crate::options;
 
     #[test]
     fn help_names_every_word_an_option_takes() {

@@ -1,5 +1,6 @@
 //! `[[job]]`: background jobs.
 
+use howdah_os::account;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -13,10 +14,8 @@ use super::programs::find_executable;
 use super::reader::{ConfigSection, Validation};
 use super::{PhpProgramLookup as HowdahPhp, php_variables};
 use crate::arguments::{CommandLineArguments, HowdahCommand, PhpArguments};
-use crate::commands::command_line::program_arguments;
-use crate::jobs::schedule::CronSchedule;
-use crate::jobs::settings::{InvalidatedPages, JobProgram, JobSettings, JobTiming};
-use crate::sys;
+use crate::cron_schedule::CronSchedule;
+use crate::job_settings::{InvalidatedPages, JobProgram, JobSettings, JobTiming};
 
 /// The words of `preset`: the names of the jobs in the applications' files.
 pub const PRESET_NAMES: [&str; 2] = ["wp-cron", "laravel-scheduler"];
@@ -38,7 +37,7 @@ impl JobContext<'_> {
     /// Root and the user of the front can influence every site anyway. Another user runs the PHP of their own sites and
     /// purges their pages, so their jobs may do so, too.
     fn default_pages(&self, user: Option<&str>) -> InvalidatedPages {
-        let uid = |name: &str| sys::find_user(name).map(|account| account.uid);
+        let uid = |name: &str| account::find_user(name).map(|account| account.uid);
         let Some(job) = user.and_then(uid) else {
             return InvalidatedPages::All;
         };
@@ -285,7 +284,7 @@ fn php_program(
             }
         };
     Some(JobProgram::Php {
-        arguments: program_arguments(&php, &defines),
+        arguments: php.program_arguments(&defines),
         pages: php
             .site
             .map_or_else(usual, |site| InvalidatedPages::Of(vec![site])),

@@ -112,7 +112,7 @@ pub fn explain(key: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    const MARK: &str = "<!-- made from the table of options: `HOWDAH_BLESS=1 cargo test -p howdah reference` -->\n";
+    const MARK: &str = "<!-- made from the table of options: `HOWDAH_BLESS=1 cargo test -p howdah-config reference` -->\n";
 
     #[test]
     fn reference_page_matches_the_table_of_options() {
@@ -125,7 +125,7 @@ mod tests {
         } else {
             assert!(
                 page == fresh,
-                "docs/configuration.md is stale: HOWDAH_BLESS=1 cargo test -p howdah reference"
+                "docs/configuration.md is stale: HOWDAH_BLESS=1 cargo test -p howdah-config reference"
             );
         }
     }

@@ -10,7 +10,7 @@ use croner::parser::{CronParser, Seconds, Year};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::config::suggest;
+use crate::suggest;
 
 /// The fields in order, and the values that each accepts.
 const FIELDS: [(&str, &str); 6] = [
@@ -170,5 +170,5 @@ fn fixed_times(cron: &Cron, expression: &str) -> Option<Vec<Cron>> {
 }
 
 #[cfg(test)]
-#[path = "schedule_tests.rs"]
+#[path = "cron_schedule_tests.rs"]
 mod tests;

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use howdah_os::files::random_hex;
+use crate::files::random_hex;
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, PROC_SUPER_MAGIC, Stat, Uid, chownat, fchown,
     fcntl_setfl, fstat, fstatfs, ftruncate, mkdirat, openat, readlinkat, renameat, unlinkat,
@@ -47,7 +47,7 @@ fn unsafe_path(path: &Path, what: &str, stat: &Stat) -> io::Error {
 /// so every file passes.
 fn is_ours(stat: &Stat) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    [0, own].contains(&stat.st_uid) || !crate::sys::may_change_user()
+    [0, own].contains(&stat.st_uid) || !crate::process::may_change_user()
 }
 
 fn kind(stat: &Stat) -> FileType {
@@ -168,7 +168,7 @@ impl SafePath {
 
 /// Opens a log for appending. A missing log is created with mode 0640.
 pub fn open_log(path: &Path) -> io::Result<File> {
-    if crate::sys::may_change_user() {
+    if crate::process::may_change_user() {
         return SafePath::find(path)?.open_to_write(path, OFlags::APPEND, 0o640);
     }
     use std::os::unix::fs::OpenOptionsExt;
@@ -178,7 +178,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
 
 /// Replaces the content of a small file, or creates the file.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
-    if !crate::sys::may_change_user() {
+    if !crate::process::may_change_user() {
         return std::fs::write(path, text);
     }
     let mut file = SafePath::find(path)?.open_to_write(path, OFlags::empty(), 0o644)?;
@@ -342,7 +342,7 @@ mod tests {
 
     /// Returns a directory of another user, beside a file of root's; `None` without root.
     fn theirs() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
-        if !crate::sys::is_root() {
+        if !crate::process::is_root() {
             return None;
         }
         let all = tempfile::tempdir().unwrap();
@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn open_log_follows_a_procfs_link_to_an_open_file() {
-        if !crate::sys::is_root() {
+        if !crate::process::is_root() {
             return;
         }
         let all = tempfile::tempdir().unwrap();

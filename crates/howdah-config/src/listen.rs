@@ -1,5 +1,7 @@
 //! `listen`: the addresses, and which clients may reach them when everything runs as root.
 
+use howdah_os::account;
+use howdah_os::process;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -12,7 +14,6 @@ use super::identity::ServerIdentity;
 use super::reader::{ConfigSection, Located, SourcePlace, Validation};
 use super::{ListenSettings, served};
 use crate::arguments::ServeArguments;
-use crate::sys;
 
 /// The addresses of the server and of its sites, while they are read.
 pub struct ConfiguredListeners<'c> {
@@ -289,9 +290,9 @@ fn check_socket_owner(
     };
     if let Some(name) = &listen.owner {
         let own = rustix::process::geteuid().as_raw();
-        match sys::find_user(name) {
+        match account::find_user(name) {
             None => mistake(format!("owner: there is no user `{name}`")),
-            Some(account) if !sys::is_root() && account.uid != own => mistake(format!(
+            Some(account) if !process::is_root() && account.uid != own => mistake(format!(
                 "owner: only root can change the owner of a file to another user (`{name}`); start howdah as root, or remove the word"
             )),
             Some(_) => {}
@@ -303,9 +304,9 @@ fn check_socket_owner(
             groups.iter().any(|group| group.as_raw() == gid)
                 || rustix::process::getegid().as_raw() == gid
         };
-        match sys::find_group(name) {
+        match account::find_group(name) {
             None => mistake(format!("group: there is no group `{name}`")),
-            Some(gid) if !sys::is_root() && !ours(gid) => mistake(format!(
+            Some(gid) if !process::is_root() && !ours(gid) => mistake(format!(
                 "group: this process is not in the group `{name}`; start howdah as root, or as a user in that group"
             )),
             Some(_) => {}
@@ -368,7 +369,10 @@ pub fn refuse_reachable_root(
     listen: &[ListenSettings],
     proxies: &TrustedProxies,
 ) {
-    if identity.user.is_some() || !sys::is_root() || top.file().validation == Validation::Trusted {
+    if identity.user.is_some()
+        || !process::is_root()
+        || top.file().validation == Validation::Trusted
+    {
         return;
     }
     let open = listen.iter().find(|listen| match &listen.address {

@@ -109,20 +109,20 @@ fn check(guide: &str, at_least: usize) {
 
 #[test]
 fn wordpress() {
-    check(include_str!("../../../../docs/guides/wordpress.md"), 2);
+    check(include_str!("../../../docs/guides/wordpress.md"), 2);
 }
 
 #[test]
 fn mediawiki() {
-    check(include_str!("../../../../docs/guides/mediawiki.md"), 1);
+    check(include_str!("../../../docs/guides/mediawiki.md"), 1);
 }
 
 #[test]
 fn laravel() {
-    check(include_str!("../../../../docs/guides/laravel.md"), 3);
+    check(include_str!("../../../docs/guides/laravel.md"), 3);
 }
 
 #[test]
 fn symfony() {
-    check(include_str!("../../../../docs/guides/symfony.md"), 2);
+    check(include_str!("../../../docs/guides/symfony.md"), 2);
 }

@@ -1,12 +1,13 @@
 //! `user`: the user that the server and its pools run as.
 
+use howdah_os::account;
+use howdah_os::process;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::reader::{ConfigSection, SourcePlace, Validation};
 use crate::arguments::ServeArguments;
-use crate::sys;
 
 /// The user and group that the server and its pools run as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_>) -> ServerId
         (None, None) => ServerIdentity::default(),
     };
     let full = top.file().validation == Validation::Full;
-    if identity.user.is_none() && sys::is_root() && full {
+    if identity.user.is_none() && process::is_root() && full {
         top.file().advise(
             None,
             "running as root: name a user (`user = \"www-data\"` or --user www-data) so that neither HTTP nor PHP runs with root's rights",
@@ -40,7 +41,7 @@ pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_>) -> ServerId
             ),
         );
     }
-    if sys::is_root() && full {
+    if process::is_root() && full {
         for (_, file) in top.file().source().files() {
             let name = Path::new(&file.name);
             if let Some(who) = name.metadata().ok().and_then(|meta| other_writers(&meta)) {
@@ -58,7 +59,7 @@ pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_>) -> ServerId
 /// Returns whether the master has rights that its own user does not have: it is not root, but may change users. Root is
 /// checked where the listeners are known (`listen::check_root`).
 fn has_rights_to_protect() -> bool {
-    !sys::is_root() && sys::may_change_user()
+    !process::is_root() && process::may_change_user()
 }
 
 /// Returns the name of the user that this process runs as, or its number if it has no name.
@@ -75,7 +76,7 @@ fn other_writers(meta: &Metadata) -> Option<String> {
         return Some("everybody".to_owned());
     }
     if owner != 0 {
-        let name = sys::find_user(&owner.to_string()).and_then(|account| account.name);
+        let name = account::find_user(&owner.to_string()).and_then(|account| account.name);
         let name = name.and_then(|name| name.into_string().ok());
         let name = name.unwrap_or_else(|| owner.to_string());
         return Some(format!("the user {name}"));
@@ -97,10 +98,10 @@ pub fn parse_identity(
     let file = section.file();
     let mistake = |message: String| file.mistake(place.clone(), format!("{what}: {message}"));
     if file.validation == Validation::Full {
-        match sys::find_user(user) {
+        match account::find_user(user) {
             None => mistake(format!("there is no user `{}`", user.escape_debug())),
             Some(account)
-                if !sys::may_change_user()
+                if !process::may_change_user()
                     && account.uid != rustix::process::geteuid().as_raw() =>
             {
                 mistake(format!(
@@ -117,7 +118,7 @@ pub fn parse_identity(
             }
             Some(_) => {}
         }
-        if let Some(group) = group.filter(|group| sys::find_group(group).is_none()) {
+        if let Some(group) = group.filter(|group| account::find_group(group).is_none()) {
             mistake(format!("there is no group `{}`", group.escape_debug()));
         }
     }
@@ -145,7 +146,7 @@ mod tests {
             other_writers(&file.metadata().unwrap())
         };
         assert_eq!(who(None, None, 0o666).as_deref(), Some("everybody"));
-        if !sys::is_root() {
+        if !process::is_root() {
             return;
         }
         assert_eq!(who(Some(0), Some(0), 0o660), None);
