@@ -17,7 +17,7 @@ simulate-arguments = $(if $(SEED),--seed $(SEED),--seconds $(if $(HOURS),$(shell
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate
+.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php, howdah-import and howdah-bench'
@@ -33,6 +33,7 @@ help:
 	@echo 'make test-unit   what needs no package beside those of a build: no rival, database, browser'
 	@echo 'make simulate   front, pool and cache in virtual time, with faults: SECONDS=300, HOURS=1 or SEED=n'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
+	@echo 'make audit   dependencies: licences, advisories, duplicates, those that are not used'
 	@echo 'make test-server, make test-tools   the same for the server, and for load tester and lab'
 
 setup-build setup-demo setup-test setup-packages setup-image: setup-%:
@@ -137,6 +138,11 @@ test-unit: setup-build toolchain
 	$(call stage,build and tests)
 	@CARGO="$(CARGO)" scripts/run-tests.py -- --no-default-features $(CARGO_JOBS)
 	@CARGO="$(CARGO)" scripts/run-tests.py -- --no-default-features $(TOOLS) $(CARGO_JOBS)
+
+# Not part of `make test`: the tools take several minutes to compile, and the advisories come from GitHub.
+# CHECKS: those of cargo-deny; without a network, CHECKS="bans licenses sources".
+audit: toolchain
+	@CARGO="$(CARGO)" scripts/audit.sh $(CHECKS)
 
 fmt-check:
 	$(call stage,format)
