@@ -26,8 +26,8 @@ use crate::engine::{self, RunControl, RunProgress};
 use crate::error::BenchError;
 use crate::experiment::SavedDocument;
 use crate::plan::{Arrivals, Plan};
+use crate::report::experiments;
 use crate::report::text::ReportStyle;
-use crate::report::{experiments, k6};
 use crate::run::{Run, RunEnd};
 use crate::slo::Slo;
 
@@ -73,13 +73,6 @@ fn bench(
 ) -> Result<u8, BenchError> {
     let plan = planning::plan(typed)?;
     let slo = typed.slo.as_deref().map(Slo::parse).transpose()?;
-    if let Some(directory) = &typed.export_k6 {
-        let written = k6::export(&plan, slo.as_ref(), directory)?;
-        for path in written {
-            println!("wrote {}", path.display());
-        }
-        return Ok(0);
-    }
     let outputs = Outputs::open(typed)?;
     let verbosity = typed.verbosity.unwrap_or(0);
     let show = ProgressStyle::choose(typed.quiet, verbosity);
