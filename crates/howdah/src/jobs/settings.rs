@@ -88,9 +88,7 @@ pub enum JobProgram {
     },
     /// Any other program.
     Other {
-        /// The path of the program.
         program: PathBuf,
-        /// The arguments of the program.
         arguments: Vec<String>,
     },
 }

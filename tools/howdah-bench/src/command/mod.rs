@@ -40,7 +40,6 @@ const EXIT_INTERRUPTED: u8 = 130;
 const EXIT_FAILED: u8 = 1;
 /// The CPU share of the busiest thread, as a share of a core, above which a closed loop is followed by a ceiling run.
 const BUSY_CPU_SHARE: f64 = 0.5;
-/// The duration of the ceiling run.
 const CEILING_RUN_TIME: Duration = Duration::from_secs(2);
 
 /// Executes the command line and returns the exit code. Setting `interrupt` has the effect of Ctrl-C. `command` is the
