@@ -300,7 +300,6 @@ impl OrderContext<'_> {
     }
 }
 
-/// A published proof.
 enum PublishedProof<'a> {
     Here {
         method: ChallengeMethod,

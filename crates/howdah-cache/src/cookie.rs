@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use percent_encoding::percent_decode;
+
 /// A cookie whose name in PHP cannot be determined, or that is an attempted trick (`__Host-` made from another
 /// spelling, which PHP itself drops since CVE-2022-31629). The request must not be answered from the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,26 +52,15 @@ pub(crate) fn php_name(raw: &[u8]) -> Result<Cow<'_, [u8]>, UnreadableName> {
 }
 
 /// Decodes as php_url_decode does: `+` is a space, `%XX` a byte, and everything else is unchanged.
-pub(crate) fn url_decode(raw: &[u8]) -> Vec<u8> {
-    let hex = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
-    let mut out = Vec::with_capacity(raw.len());
-    let mut at = 0;
-    while at < raw.len() {
-        let pair = (raw.get(at + 1).copied(), raw.get(at + 2).copied());
-        match (raw[at], pair) {
-            (b'+', _) => out.push(b' '),
-            (b'%', (Some(high), Some(low))) => match (hex(high), hex(low)) {
-                (Some(high), Some(low)) => {
-                    out.push(high << 4 | low);
-                    at += 2;
-                }
-                _ => out.push(b'%'),
-            },
-            (byte, _) => out.push(byte),
-        }
-        at += 1;
+pub fn url_decode(raw: &[u8]) -> Cow<'_, [u8]> {
+    if !raw.contains(&b'+') {
+        return percent_decode(raw).into();
     }
-    out
+    let spaced: Vec<u8> = raw
+        .iter()
+        .map(|b| if *b == b'+' { b' ' } else { *b })
+        .collect();
+    Cow::Owned(percent_decode(&spaced).collect())
 }
 
 #[cfg(test)]
@@ -97,6 +88,17 @@ mod tests {
         check("%50HPSESSID=1", &[Some("PHPSESSID")]);
         check("wordpress[logged_in_x=1", &[Some("wordpress_logged_in_x")]);
         check("; ;=x; a=1", &[Some("a")]);
+    }
+
+    #[test]
+    fn url_decode_leaves_broken_escapes() {
+        for (raw, decoded) in [
+            ("a%2Bb+c%20", "a+b c "),
+            ("%+1%zz%4", "% 1%zz%4"),
+            ("%252e%", "%2e%"),
+        ] {
+            assert_eq!(*url_decode(raw.as_bytes()), *decoded.as_bytes(), "{raw}");
+        }
     }
 
     #[test]

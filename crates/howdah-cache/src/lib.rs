@@ -19,7 +19,7 @@
 //! - [`generation`]: purges in constant time, by a number that is compared when a page is read.
 //! - [`admission`]: which pages are rendered; [`coalescer`]: by which request. [`object`]: a stored response;
 //!   [`store`]: where it is stored.
-//! - [`serve`]: conditional requests and ranges; [`status`]: `Cache-Status`.
+//! - [`serve`]: conditional requests and ranges, whose grammar is [`byte_range`]; [`status`]: `Cache-Status`.
 //! - [`compare`]: whether a fresh render equals the stored page.
 //!
 //! Times are milliseconds of Unix time ([`Millis`]): a stored page outlives the process, so a monotonic clock would
@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod byte_range;
 pub mod coalescer;
 pub mod compare;
 pub mod control;

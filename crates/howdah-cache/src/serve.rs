@@ -1,6 +1,7 @@
 //! Decides what part of a stored page a request gets: all of it, a part, or 304. RFC 9110 §13 (conditions), §14
 //! (ranges); RFC 9111 §4.3.2. The decision depends only on the arguments.
 
+use crate::byte_range::{NotARange, byte_range, range_set};
 use crate::field::{self, members};
 use crate::object::Object;
 
@@ -122,57 +123,17 @@ fn range_still_applies(
 
 /// Parses one range of bytes. Several ranges, or another unit, get the whole page (§14.2 allows that).
 fn parse_range(range: &[u8], total: u64) -> PageReply {
-    let Some((unit, set)) = range
-        .iter()
-        .position(|b| *b == b'=')
-        .map(|at| (&range[..at], &range[at + 1..]))
-    else {
-        return PageReply::Full;
-    };
-    let mut specs = members(set);
+    let mut specs = members(range_set(range).unwrap_or_default());
     let (Some(spec), None) = (specs.next(), specs.next()) else {
         return PageReply::Full;
     };
-    if !unit.eq_ignore_ascii_case(b"bytes") {
-        return PageReply::Full;
-    }
-    let Some(dash) = spec.iter().position(|b| *b == b'-') else {
-        return PageReply::Full;
-    };
-    let number = |text: &[u8]| {
-        let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-        let text = std::str::from_utf8(text).ok().filter(|_| digits)?;
-        // More digits than fit in a number mean a position beyond the end.
-        Some(text.parse().unwrap_or(u64::MAX))
-    };
-    let (first, last) = (&spec[..dash], &spec[dash + 1..]);
-    let (start, end) = match (first.is_empty(), last.is_empty()) {
-        (true, true) => return PageReply::Full,
-        (true, false) => match number(last) {
-            Some(0) => return PageReply::NotSatisfiable,
-            Some(suffix) => (total.saturating_sub(suffix), total),
-            None => return PageReply::Full,
+    match byte_range(spec, total) {
+        Ok(Some((start, end))) => PageReply::Part {
+            start,
+            length: end - start,
         },
-        (false, _) => {
-            let end = if last.is_empty() {
-                Some(u64::MAX)
-            } else {
-                number(last)
-            };
-            match (number(first), end) {
-                (Some(start), Some(end)) if start <= end => {
-                    (start, end.saturating_add(1).min(total))
-                }
-                _ => return PageReply::Full,
-            }
-        }
-    };
-    if start >= total {
-        return PageReply::NotSatisfiable;
-    }
-    PageReply::Part {
-        start,
-        length: end - start,
+        Ok(None) => PageReply::NotSatisfiable,
+        Err(NotARange) => PageReply::Full,
     }
 }
 

@@ -12,7 +12,6 @@ use super::reader::{ConfigSection, Validation};
 use super::rules::{given_pattern, pattern_error_text};
 use super::server::networks;
 
-/// The keys of conditions.
 pub(super) const CONDITION_KEYS: [&str; 8] = [
     "methods",
     "query",

@@ -9,7 +9,6 @@ use howdah_executor::PoolConfig;
 
 use crate::installed;
 
-/// The program's name.
 const PROGRAM_NAME: &str = "howdah-php";
 /// The environment variable with the program's path.
 const PATH_VARIABLE: &str = "HOWDAH_PHP";

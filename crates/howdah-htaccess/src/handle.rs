@@ -5,7 +5,6 @@ use crate::engine::{HookError, HookResult, RequestEngine};
 use crate::request::{EvaluatedRequest, Handler, Stat};
 use crate::text::lossy;
 
-/// The result of the handler.
 pub(crate) enum HandlerResult {
     /// The decision is final.
     Done(Action),

@@ -262,7 +262,6 @@ impl RequestEngine<'_> {
         HookError::Status(rule.flags.code, refusal)
     }
 
-    /// Applies a rule to `request`.
     fn apply_rule(
         &mut self,
         request: &mut EvaluatedRequest,

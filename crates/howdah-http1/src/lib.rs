@@ -6,6 +6,7 @@
 //! - [`head`]: the parser; [`message`]: the value that it produces; [`framing`]: where the message ends.
 //! - [`chunk`]: decodes the chunked coding; [`receiver`]: assembles a whole request with its body in memory.
 //! - [`hidden`]: names of files that neither the front nor `howdah run` ever sends; [`mime`]: media types of files.
+//! - [`percent`]: percent-encoding in paths.
 //! - [`refusal`]: the named reasons for refusing a request; [`reason`]: reason phrases; [`date`]: the `Date` header.
 
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ pub mod head;
 pub mod hidden;
 pub mod message;
 pub mod mime;
+pub mod percent;
 pub mod reason;
 pub mod receiver;
 pub mod refusal;

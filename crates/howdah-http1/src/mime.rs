@@ -142,13 +142,14 @@ pub fn extension(path: &[u8]) -> Option<&[u8]> {
 
 /// Returns the media type of a file with this name.
 pub fn media_type(path: &[u8]) -> &'static str {
-    let Some(extension) = extension(path) else {
-        return DEFAULT_TYPE;
-    };
+    extension(path).and_then(type_of).unwrap_or(DEFAULT_TYPE)
+}
+
+/// Returns the media type of files with this extension, in any case, or `None` if the table does not have it.
+pub fn type_of(extension: &[u8]) -> Option<&'static str> {
     let lower = extension.to_ascii_lowercase();
-    TYPES
-        .binary_search_by(|(known, _)| known.as_bytes().cmp(&lower))
-        .map_or(DEFAULT_TYPE, |at| TYPES[at].1)
+    let at = TYPES.binary_search_by(|(known, _)| known.as_bytes().cmp(&lower));
+    at.ok().map(|at| TYPES[at].1)
 }
 
 #[cfg(test)]

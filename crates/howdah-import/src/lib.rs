@@ -177,7 +177,6 @@ pub fn import_text(format: ConfigFormat, text: &str) -> Result<ImportResult, Imp
     Ok(translate(&request, &[], &ledger, &read))
 }
 
-/// The parsed configuration.
 enum ParsedConfig {
     Nginx(nginx::NginxConfig),
     Apache(apache::ApacheConfig),

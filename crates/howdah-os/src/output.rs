@@ -24,3 +24,11 @@ pub fn write_stderr_line(text: &str) {
     // The process continues if no process reads the standard error any more.
     let _ = io::stderr().write_all(line.as_bytes());
 }
+
+/// Formats a number with a noun: `1 site`, `2 sites`.
+pub fn counted(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        many => format!("{many} {noun}s"),
+    }
+}

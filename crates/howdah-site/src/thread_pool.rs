@@ -5,7 +5,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The queue of a thread pool.
 pub(crate) trait ThreadPoolQueue: Send + 'static {
     /// What a thread takes from the queue.
     type Work;

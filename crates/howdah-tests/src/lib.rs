@@ -36,6 +36,5 @@ pub mod tls_tunnel;
 pub mod tools;
 pub mod valkey;
 pub mod wordpress_home;
-pub mod wrk;
 
 pub use howdah_test_support::{executable, process, process_tree, scratch};

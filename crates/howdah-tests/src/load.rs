@@ -1,7 +1,6 @@
 //! A closed-loop load generator that judges every single request: it counts responses by status, connections that were
-//! reset, closed or refused, and wrong bodies. It is made for correctness under load, not for measuring speed
-//! ([`crate::wrk`] does that): each client is a thread with one connection, which the client keeps while the server
-//! does.
+//! reset, closed or refused, and wrong bodies. It is made for correctness under load, not for measuring speed: each
+//! client is a thread with one connection, which the client keeps while the server does.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -89,11 +89,6 @@ impl Histogram {
         self.0.count_between(0, nanoseconds.min(MAX_NANOSECONDS))
     }
 
-    /// Returns the underlying histogram, for operations that this type does not offer.
-    pub fn inner(&self) -> &hdrhistogram::Histogram<u64> {
-        &self.0
-    }
-
     /// Returns the histogram in the HdrHistogram V2 compressed encoding, in base64.
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Files for other tools: ab's `-g` and `-e` compared with those of ab itself, CSV, HdrHistogram logs.
+//! The files of ab's `-g` and `-e`, compared with those of ab itself.
 
 mod runs;
 
@@ -6,9 +6,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
 
-use howdah_bench::histogram::Histogram;
 use howdah_bench::outcome::Outcome;
-use howdah_bench::report::{csv, gnuplot, hdr_log, percentile_csv};
+use howdah_bench::report::{gnuplot, percentile_csv};
 use howdah_bench::run::Run;
 use runs::{RunBuilder, assert_golden, healthy_run};
 
@@ -128,65 +127,4 @@ fn percentile_file_runs_from_shortest_to_longest() {
     let latency = run.latency();
     assert_eq!(values[0], (latency.min() as f64 / 1e3).round() / 1e3);
     assert_eq!(values[100], (latency.max() as f64 / 1e3).round() / 1e3);
-}
-
-#[test]
-fn csv_adds_up_to_the_run() {
-    let run = small();
-    let out = text(|out| csv::write(&run, out));
-    let mut lines = out.lines();
-    let header: Vec<&str> = lines.next().unwrap().split(',').collect();
-    let column = |name: &str| header.iter().position(|h| *h == name).unwrap();
-    let mut sums = (0, 0);
-    for line in lines {
-        let cells: Vec<&str> = line.split(',').collect();
-        assert_eq!(cells.len(), header.len(), "{line}");
-        sums.0 += cells[column("Good")].parse::<u64>().unwrap();
-        sums.1 += cells[column("Status5xx")].parse::<u64>().unwrap();
-    }
-    assert_eq!(sums, (30, 6));
-    assert_golden("seconds.csv", &out);
-}
-
-#[test]
-fn hdr_log_contains_every_good_response() {
-    let run = healthy_run();
-    let out = text(|out| hdr_log::write(&run, out));
-    assert!(out.contains("#[Histogram log format version 1.3]\n"));
-    let mut all = Histogram::new();
-    for line in out
-        .lines()
-        .filter(|l| l.starts_with(|c: char| c.is_ascii_digit()))
-    {
-        let cells: Vec<&str> = line.split(',').collect();
-        assert_eq!(cells.len(), 4);
-        let interval = Histogram::decode(cells[3]).unwrap();
-        let max: f64 = cells[2].parse().unwrap();
-        assert!((max - interval.max() as f64 / 1e6).abs() < 0.001);
-        all.add(&interval);
-    }
-    assert_eq!(all.len(), run.good());
-    assert_eq!(all.quantile(0.99), run.latency().quantile(0.99));
-}
-
-/// The log is read by the reader that comes with the histogram library, not by ours.
-#[test]
-fn hdr_log_is_read_by_the_reader_of_hdrhistogram() {
-    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-    let run = healthy_run();
-    let out = text(|out| hdr_log::write(&run, out));
-    let entries: Vec<LogEntry<'_>> = IntervalLogIterator::new(out.as_bytes())
-        .collect::<Result<_, _>>()
-        .unwrap();
-    let intervals: Vec<f64> = entries
-        .iter()
-        .filter_map(|entry| match entry {
-            LogEntry::Interval(interval) => Some(interval.duration().as_secs_f64()),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(intervals, vec![1.0; 6]);
-    assert!(entries.iter().any(
-        |entry| matches!(entry, LogEntry::StartTime(t) if t.as_secs_f64() == 1_795_211_261.25)
-    ));
 }

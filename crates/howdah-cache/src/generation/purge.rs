@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use percent_encoding::percent_decode;
+
 use crate::key::target_of;
 
 /// Which pages a purge concerns.
@@ -45,26 +47,13 @@ pub(crate) fn without_site(key: &[u8]) -> &[u8] {
 /// stored paths have the same form: a path with an encoded slash, `?` or control character is never cached.
 pub(crate) fn canonical(target: &[u8]) -> Cow<'_, [u8]> {
     let path = path_of(target);
-    if !path.contains(&b'%') {
-        return Cow::Borrowed(target);
-    }
-    let mut out = Vec::with_capacity(target.len());
-    let mut rest = path;
-    while let Some((first, after)) = rest.split_first() {
-        let escape = after.get(..2).filter(|_| *first == b'%');
-        match escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                out.push(*first);
-                rest = after;
-            }
+    match Cow::from(percent_decode(path)) {
+        Cow::Borrowed(_) => Cow::Borrowed(target),
+        Cow::Owned(mut decoded) => {
+            decoded.extend_from_slice(&target[path.len()..]);
+            Cow::Owned(decoded)
         }
     }
-    out.extend_from_slice(&target[path.len()..]);
-    Cow::Owned(out)
 }
 
 /// Returns a target whose canonical form is `canonical`.

@@ -50,7 +50,6 @@ struct PendingExchange {
     session: SessionId,
     /// How many of the queued writes the exchange publishes.
     writes: usize,
-    /// The members that the exchange forgets.
     forgets: Vec<MemberName>,
     /// Whether the exchange invalidates everything, on this member as well.
     invalidates_all: bool,

@@ -61,7 +61,6 @@ impl SendQueue {
         self.queued
     }
 
-    /// Returns whether sending has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.gone
     }

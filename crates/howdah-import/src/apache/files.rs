@@ -100,7 +100,6 @@ fn translate_index(context: &HostContext<'_, '_>, site: &mut SiteTable) {
     }
 }
 
-/// Translates `AllowOverride`.
 fn translate_allow_override(context: &HostContext<'_, '_>, site: &mut SiteTable) {
     let reads = |line: &Directive| {
         !line
@@ -204,7 +203,6 @@ fn translate_body_size(context: &HostContext<'_, '_>, site: &mut SiteTable) {
     }
 }
 
-/// Translates `FallbackResource`.
 fn translate_fallback_resource(
     context: &HostContext<'_, '_>,
     site: &mut SiteTable,

@@ -33,7 +33,6 @@ pub struct ApacheReader<'a> {
     directives: usize,
 }
 
-/// The origin of lines.
 #[derive(Clone)]
 struct ConfigLineOrigin<'o> {
     file: std::sync::Arc<str>,

@@ -268,7 +268,6 @@ fn translate_internal(
     work.ledger.mark_carried(alias.id);
 }
 
-/// Translates `limit_except`.
 fn translate_limit_except(
     work: &mut ServerTranslation<'_, '_>,
     block: &Directive,
@@ -362,7 +361,6 @@ fn translate_auth_request<'a>(
         .mark_different(line.id, "any answer but 2xx is the client's");
 }
 
-/// Translates `auth_basic`.
 fn translate_auth_basic<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     directives: &'a [Directive],

@@ -42,7 +42,6 @@ pub fn translate_block(
     false
 }
 
-/// Translates `return`.
 fn translate_return(work: &mut ServerTranslation<'_, '_>, line: &Directive, when: &RuleCondition) {
     let ledger = work.ledger;
     let (status, text) = match line.args.len() {
@@ -214,7 +213,6 @@ fn translate_rewrite(
     }
 }
 
-/// Translates `if`.
 fn translate_if(
     work: &mut ServerTranslation<'_, '_>,
     block: &Directive,

@@ -7,7 +7,6 @@ use crate::target::variable_reference;
 /// Variables to which `set` or `map` gives a single value.
 pub type Constants = HashMap<String, String>;
 
-/// A part of a text.
 enum TextPart<'t> {
     Text(&'t str),
     Variable(&'t str),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use howdah_http1::date::imf_fixdate;
 use howdah_http1::hidden;
 use howdah_http1::message::RequestHead;
+use howdah_http1::percent;
 
 use super::mime;
 
@@ -77,7 +78,7 @@ impl StaticRoot {
         if !matches!(head.method(), b"GET" | b"HEAD") {
             return None;
         }
-        let path = decode(head.path())?;
+        let path = percent::decode(head.path()).ok()?;
         if !self.locations.is_empty() && !self.locations.iter().any(|l| path.starts_with(l)) {
             return None;
         }
@@ -121,39 +122,4 @@ fn is_hidden(path: &[u8]) -> bool {
     hidden::hidden_segment(path)
         .or_else(|| hidden::hidden_file_name(name))
         .is_some()
-}
-
-/// Decodes percent-encoding. Returns `None` for an invalid path: a broken escape or a NUL.
-fn decode(path: &[u8]) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(path.len());
-    let mut rest = path;
-    while let Some((first, tail)) = rest.split_first() {
-        let (byte, tail) = match (first, tail) {
-            (b'%', [high, low, tail @ ..]) => {
-                let digit = |b: u8| (b as char).to_digit(16);
-                ((digit(*high)? << 4 | digit(*low)?) as u8, tail)
-            }
-            (b'%', _) => return None,
-            (byte, tail) => (*byte, tail),
-        };
-        if byte == 0 {
-            return None;
-        }
-        out.push(byte);
-        rest = tail;
-    }
-    Some(out)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn path_escapes_are_decoded_once_and_broken_ones_refused() {
-        assert_eq!(decode(b"/a%20b%2520"), Some(b"/a b%20".to_vec()));
-        for bad in ["/%", "/%2", "/%zz", "/%00"] {
-            assert_eq!(decode(bad.as_bytes()), None, "{bad}");
-        }
-    }
 }

@@ -67,7 +67,6 @@ fn append_checks(out: &mut String, site: &SiteCacheStatus) {
     }
 }
 
-/// Appends the cache's metrics.
 pub(super) fn append_metrics(m: &mut MetricsText, cache: &CacheStatus) {
     m.single("howdah_cache_entries", cache.entries);
     m.single("howdah_cache_bytes", cache.bytes);

@@ -34,7 +34,6 @@ pub(super) fn append_text(out: &mut String, fleet: &FleetStatus) {
     }
 }
 
-/// Appends the fleet's metrics.
 pub(super) fn append_metrics(m: &mut MetricsText, fleet: &FleetStatus) {
     m.single("howdah_fleet_members", fleet.members);
     m.single("howdah_fleet_members_silent", fleet.silent.len());

@@ -92,7 +92,6 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// A response in progress.
 pub(super) struct ResponseInProgress<'r> {
     /// The connection to the client.
     pub out: &'r mut Responder,

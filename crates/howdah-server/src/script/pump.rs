@@ -108,7 +108,6 @@ pub struct Pump<'a> {
     rejected: u32,
 }
 
-/// A response that is complete.
 struct CompleteResponse {
     head: ResponseHead,
     announced: Option<u64>,

@@ -16,6 +16,8 @@
 
 use std::borrow::Cow;
 
+use howdah_http1::percent::{self, PercentError};
+
 use crate::refusal::Refusal;
 
 /// A cleaned URL path.
@@ -89,32 +91,10 @@ fn is_clean(raw: &[u8]) -> bool {
 /// # Errors
 /// A bad escape; NUL.
 pub fn decode(raw: &[u8]) -> Result<Vec<u8>, Refusal> {
-    let mut out = Vec::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        let byte = if byte == b'%' {
-            let [high, low, after @ ..] = rest else {
-                return Err(Refusal::BadEscape);
-            };
-            rest = after;
-            match (hex(*high), hex(*low)) {
-                (Some(high), Some(low)) => high << 4 | low,
-                _ => return Err(Refusal::BadEscape),
-            }
-        } else {
-            byte
-        };
-        if byte == 0 {
-            return Err(Refusal::NulByte);
-        }
-        out.push(byte);
-    }
-    Ok(out)
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    (digit as char).to_digit(16).map(|value| value as u8)
+    percent::decode(raw).map_err(|error| match error {
+        PercentError::BadEscape => Refusal::BadEscape,
+        PercentError::NulByte => Refusal::NulByte,
+    })
 }
 
 /// Merges slashes and removes dot segments of a decoded path.

@@ -14,7 +14,6 @@ pub struct Rate {
     burst: u32,
 }
 
-/// The period of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RatePeriod {
     Second,

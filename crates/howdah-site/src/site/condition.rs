@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use howdah_cache::cookie::url_decode;
 use howdah_http::message::RequestHead;
 use howdah_http::network::AddressBlock;
 use howdah_proto::variables::Var;
@@ -253,7 +254,7 @@ fn parameters<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator<Item = 
     pairs.take(MAX_INSPECTED_PAIRS).filter_map(move |pair| {
         let equals = pair.iter().position(|b| *b == b'=');
         let (key, value) = pair.split_at(equals.unwrap_or(pair.len()));
-        is_named(&decoded(key), name).then(|| decoded(value.get(1..).unwrap_or_default()))
+        is_named(&url_decode(key), name).then(|| url_decode(value.get(1..).unwrap_or_default()))
     })
 }
 
@@ -275,28 +276,6 @@ pub fn cookies<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator<Item =
         let equals = pair.iter().position(|b| *b == b'=')?;
         is_named(&pair[..equals], name).then_some(&pair[equals + 1..])
     })
-}
-
-/// Decodes `%61` and `+` as PHP does in a query. Invalid escapes are left as they are.
-fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
-    if !text.iter().any(|b| matches!(b, b'%' | b'+')) {
-        return Cow::Borrowed(text);
-    }
-    let digit = |at: usize| text.get(at).and_then(|b| char::from(*b).to_digit(16));
-    let (mut out, mut at) = (Vec::with_capacity(text.len()), 0);
-    while let Some(&byte) = text.get(at) {
-        match (byte, digit(at + 1), digit(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high * 16 + low) as u8);
-                at += 3;
-                continue;
-            }
-            (b'+', ..) => out.push(b' '),
-            _ => out.push(byte),
-        }
-        at += 1;
-    }
-    Cow::Owned(out)
 }
 
 /// Returns whether a variable's value may differ between requests for the same stored page.

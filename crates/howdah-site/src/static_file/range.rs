@@ -4,6 +4,8 @@
 //! that together are longer than the file, gets the whole file, as §14.2 permits. Therefore no request makes the server
 //! send more than the file and a few part headers.
 
+use howdah_cache::byte_range::{NotARange, byte_range, range_set};
+
 /// The maximum number of ranges that are sent as parts. PDF viewers request a handful; no client needs more.
 pub const MAX_RANGES: usize = 16;
 
@@ -22,12 +24,9 @@ pub enum SelectedRanges {
 
 /// Selects the ranges of a file of `size` bytes.
 pub fn select(range: &[u8], size: u64) -> SelectedRanges {
-    let Some((unit, set)) = split_once(range, b'=') else {
+    let Some(set) = range_set(range) else {
         return SelectedRanges::All;
     };
-    if !unit.eq_ignore_ascii_case(b"bytes") {
-        return SelectedRanges::All;
-    }
     let mut ranges = Vec::new();
     let mut count = 0;
     for spec in set.split(|b| *b == b',') {
@@ -39,7 +38,7 @@ pub fn select(range: &[u8], size: u64) -> SelectedRanges {
         if count > MAX_RANGES {
             return SelectedRanges::All;
         }
-        match parse_range(spec, size) {
+        match byte_range(spec, size) {
             Ok(Some(range)) => ranges.push(range),
             Ok(None) => {}
             Err(NotARange) => return SelectedRanges::All,
@@ -55,45 +54,6 @@ pub fn select(range: &[u8], size: u64) -> SelectedRanges {
         _ if asked > size => SelectedRanges::All,
         _ => SelectedRanges::Several(ranges),
     }
-}
-
-struct NotARange;
-
-/// Parses `first-last`, `first-` or `-suffix`. Returns `None` if no part of the range exists.
-fn parse_range(spec: &[u8], size: u64) -> Result<Option<(u64, u64)>, NotARange> {
-    let (first, last) = split_once(spec, b'-').ok_or(NotARange)?;
-    let (first, last) = (parse_number(first)?, parse_number(last)?);
-    match (first, last) {
-        (None, None) => Err(NotARange),
-        (None, Some(suffix)) => {
-            let start = size.saturating_sub(suffix);
-            Ok((suffix > 0 && size > 0).then_some((start, size)))
-        }
-        (Some(first), Some(last)) if last < first => Err(NotARange),
-        (Some(first), last) => {
-            let end = last.map_or(size, |last| last.saturating_add(1).min(size));
-            Ok((first < size).then_some((first, end)))
-        }
-    }
-}
-
-/// Parses digits only. A number beyond 64 bits saturates.
-fn parse_number(text: &[u8]) -> Result<Option<u64>, NotARange> {
-    if !text.iter().all(u8::is_ascii_digit) {
-        return Err(NotARange);
-    }
-    Ok((!text.is_empty()).then(|| {
-        text.iter().fold(0u64, |value, digit| {
-            value
-                .saturating_mul(10)
-                .saturating_add(u64::from(digit - b'0'))
-        })
-    }))
-}
-
-fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
-    let place = text.iter().position(|b| *b == at)?;
-    Some((&text[..place], &text[place + 1..]))
 }
 
 #[cfg(test)]

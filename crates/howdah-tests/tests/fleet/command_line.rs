@@ -16,7 +16,6 @@ use crate::{IN_TIME, LEASE, TestFleet};
 const SITE: &str =
     "[[site]]\nname = \"one\"\nroot = \".\"\ncache = \"on\"\ncache_ignore_writes = [\"log\"]\n";
 
-/// A machine without a server.
 struct MachineWithoutServer {
     scratch: Scratch,
     database: String,

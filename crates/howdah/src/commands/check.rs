@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use howdah_executor::{PoolMode, fastcgi};
+use howdah_os::output::counted;
 
 use super::check_directory::{describe, describe_json, unlimited_login};
 use super::check_files::{advise_of_files, unwritable_logs};
@@ -104,14 +105,6 @@ fn advise_of_logins(settings: &ServeSettings) -> usize {
             );
         })
         .count()
-}
-
-/// Formats a number with a noun: `1 site`, `2 sites`.
-pub fn counted(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        many => format!("{many} {noun}s"),
-    }
 }
 
 /// Returns all mistakes of a configuration file, as they are displayed.

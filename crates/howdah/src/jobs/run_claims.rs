@@ -73,7 +73,6 @@ pub enum ClaimEvent {
     Claimed {
         /// The job's name.
         job: String,
-        /// The token of the claim.
         token: String,
         /// Which member executes the run.
         verdict: Result<ClaimResult, String>,

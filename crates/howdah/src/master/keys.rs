@@ -27,7 +27,6 @@ const MAX_TICKET_KEYS: usize = 3;
 /// How often the log names certificates that expire soon.
 const WARNING_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
-/// A certificate in use.
 #[derive(Clone)]
 struct CertificateInUse {
     files: CertificateFiles,

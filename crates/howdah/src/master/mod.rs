@@ -83,7 +83,6 @@ const FRONT_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// keep the master from everything else.
 const MAX_MESSAGES_PER_TURN: usize = 64;
 
-/// The state of the master.
 enum MasterState {
     /// The first configuration is not served yet.
     Starting,

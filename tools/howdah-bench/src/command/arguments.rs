@@ -277,18 +277,9 @@ pub struct BenchArguments {
     /// Write everything as JSON (docs/bench-json.md); `-` for standard output, in place of the text
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
-    /// Write a row per second, as CSV
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub csv: Option<PathBuf>,
     /// Write a page with plots
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
-    /// Write HdrHistogram's interval log
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
-    pub hdr_log: Option<PathBuf>,
-    /// Write the load as a k6 script and a TestRun for k6-operator, for load from several machines; measure nothing
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
-    pub export_k6: Option<PathBuf>,
 
     /// Print the version
     #[arg(short = 'V', action = ArgAction::Version)]
@@ -317,12 +308,6 @@ pub struct SavedRuns {
     /// Write a page with plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write a row per second, as CSV (of a single run)
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-    /// Write HdrHistogram's interval log (of a single run)
-    #[arg(long, value_name = "FILE")]
-    pub hdr_log: Option<PathBuf>,
     /// Differences below this count as the same
     #[arg(long, value_name = "PERCENT", default_value = "3%")]
     pub margin: String,

@@ -26,8 +26,8 @@ use crate::engine::{self, RunControl, RunProgress};
 use crate::error::BenchError;
 use crate::experiment::SavedDocument;
 use crate::plan::{Arrivals, Plan};
+use crate::report::experiments;
 use crate::report::text::ReportStyle;
-use crate::report::{experiments, k6};
 use crate::run::{Run, RunEnd};
 use crate::slo::Slo;
 
@@ -40,7 +40,6 @@ const EXIT_INTERRUPTED: u8 = 130;
 const EXIT_FAILED: u8 = 1;
 /// The CPU share of the busiest thread, as a share of a core, above which a closed loop is followed by a ceiling run.
 const BUSY_CPU_SHARE: f64 = 0.5;
-/// The duration of the ceiling run.
 const CEILING_RUN_TIME: Duration = Duration::from_secs(2);
 
 /// Executes the command line and returns the exit code. Setting `interrupt` has the effect of Ctrl-C. `command` is the
@@ -73,13 +72,6 @@ fn bench(
 ) -> Result<u8, BenchError> {
     let plan = planning::plan(typed)?;
     let slo = typed.slo.as_deref().map(Slo::parse).transpose()?;
-    if let Some(directory) = &typed.export_k6 {
-        let written = k6::export(&plan, slo.as_ref(), directory)?;
-        for path in written {
-            println!("wrote {}", path.display());
-        }
-        return Ok(0);
-    }
     let outputs = Outputs::open(typed)?;
     let verbosity = typed.verbosity.unwrap_or(0);
     let show = ProgressStyle::choose(typed.quiet, verbosity);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::BenchError;
 use crate::experiment::SavedDocument;
-use crate::report::{csv, gnuplot, hdr_log, html, percentile_csv};
+use crate::report::{gnuplot, html, percentile_csv};
 use crate::run::Run;
 
 use super::arguments::{BenchArguments, SavedRuns};
@@ -17,8 +17,6 @@ use super::arguments::{BenchArguments, SavedRuns};
 pub struct Outputs {
     json: Option<OutputTarget>,
     html: Option<OutputTarget>,
-    csv: Option<OutputTarget>,
-    hdr_log: Option<OutputTarget>,
     gnuplot: Option<OutputTarget>,
     percentile_csv: Option<OutputTarget>,
 }
@@ -76,12 +74,7 @@ impl Outputs {
     /// Opens the files that the options of `howdah bench` name.
     pub fn open(typed: &BenchArguments) -> Result<Outputs, BenchError> {
         let several = !typed.vs.is_empty() || typed.sweep.is_some() || typed.find_max;
-        let of_a_run = [
-            ("-g", &typed.gnuplot),
-            ("-e", &typed.percentile_csv),
-            ("--csv", &typed.csv),
-            ("--hdr-log", &typed.hdr_log),
-        ];
+        let of_a_run = [("-g", &typed.gnuplot), ("-e", &typed.percentile_csv)];
         if let Some((flag, _)) = of_a_run.iter().find(|(_, path)| several && path.is_some()) {
             return Err(BenchError::Impossible(format!(
                 "{flag} works for a single run only, and this makes several; --json has all of them"
@@ -90,8 +83,6 @@ impl Outputs {
         Ok(Outputs {
             json: OutputTarget::open(&typed.json)?,
             html: OutputTarget::open(&typed.html)?,
-            csv: OutputTarget::open(&typed.csv)?,
-            hdr_log: OutputTarget::open(&typed.hdr_log)?,
             gnuplot: OutputTarget::open(&typed.gnuplot)?,
             percentile_csv: OutputTarget::open(&typed.percentile_csv)?,
         })
@@ -101,24 +92,15 @@ impl Outputs {
     pub fn open_for_saved(typed: &SavedRuns) -> Result<Outputs, BenchError> {
         Ok(Outputs {
             html: OutputTarget::open(&typed.html)?,
-            csv: OutputTarget::open(&typed.csv)?,
-            hdr_log: OutputTarget::open(&typed.hdr_log)?,
             ..Outputs::default()
         })
     }
 
     /// Writes all results. The text goes to standard output, unless a file is written there.
     pub fn write(self, document: &SavedDocument, text: &str) -> Result<(), BenchError> {
-        let taken = [
-            &self.json,
-            &self.html,
-            &self.csv,
-            &self.hdr_log,
-            &self.gnuplot,
-            &self.percentile_csv,
-        ]
-        .iter()
-        .any(|place| matches!(place, Some(OutputTarget::Standard)));
+        let taken = [&self.json, &self.html, &self.gnuplot, &self.percentile_csv]
+            .iter()
+            .any(|place| matches!(place, Some(OutputTarget::Standard)));
         if !taken {
             OutputTarget::Standard.write(|out| out.write_all(text.as_bytes()))?;
         }
@@ -132,10 +114,6 @@ impl Outputs {
             SavedDocument::Run(run) => Some(run),
             _ => None,
         };
-        of_run(self.csv, run, |run, mut out| csv::write(run, &mut out))?;
-        of_run(self.hdr_log, run, |run, mut out| {
-            hdr_log::write(run, &mut out)
-        })?;
         of_run(self.percentile_csv, run, |run, mut out| {
             percentile_csv::write(run, &mut out)
         })?;

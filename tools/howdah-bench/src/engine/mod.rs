@@ -53,7 +53,6 @@ use socket::ServerPeer;
 use tls::TlsClient;
 use worker::{LoadWorker, WorkerResult};
 
-pub use request::USER_AGENT;
 pub use worker::MAX_WAITING_ARRIVALS;
 
 /// How often the run checks whether it was interrupted.

@@ -25,7 +25,7 @@ struct Prepared {
 }
 
 /// The value of `User-Agent`, unless the plan gives one.
-pub const USER_AGENT: &str = concat!("howdah-bench/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("howdah-bench/", env!("CARGO_PKG_VERSION"));
 
 impl Requests {
     /// Builds the parts that do not change, before the run.

@@ -7,22 +7,18 @@
 //! - [`steadiness`]: how steady the run was.
 //! - [`judge`]: a comparison's conditions and figures; [`experiments`]: their text.
 //! - [`figures`]: the rows of comparisons; [`columns`]: their columns.
-//! - [`gnuplot`], [`percentile_csv`]: ab's `-g` and `-e`; [`csv`], [`hdr_log`]: files for other tools.
-//! - [`html`]: the page with plots; [`k6`]: the load as a script for k6.
+//! - [`gnuplot`], [`percentile_csv`]: ab's `-g` and `-e`; [`html`]: the page with plots.
 //! - [`words`]: figures with their units.
 
 pub mod ab;
 pub mod bottleneck;
 pub mod columns;
-pub mod csv;
 pub mod experiments;
 pub mod figures;
 pub mod formatting;
 pub mod gnuplot;
-pub mod hdr_log;
 pub mod html;
 pub mod judge;
-pub mod k6;
 pub mod misled;
 pub mod percentile_csv;
 pub mod steadiness;

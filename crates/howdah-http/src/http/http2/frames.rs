@@ -24,7 +24,6 @@ pub(super) const END_HEADERS: u8 = 4;
 /// The length of a frame's header in bytes.
 const FRAME_HEADER_BYTES: usize = 9;
 
-/// A frame's header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) length: u32,

@@ -67,7 +67,6 @@ pub(super) async fn handshake_within(
     .await
 }
 
-/// The progress of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HandshakeProgress {
     Going,

@@ -9,6 +9,7 @@ use howdah_import::ledger::{LedgerEntry, OutcomeKind};
 use howdah_import::{ConfigFormat, EMPTY_ROOT, ImportRequest, ImportResult, import};
 use howdah_os::account::web_user;
 use howdah_os::new_files::{self, NewFile};
+use howdah_os::output::counted;
 use howdah_os::process::is_root;
 
 use crate::arguments::{ImportCommand, ImportOutput, ImportServerArguments};
@@ -105,14 +106,6 @@ fn summary(file: &Path, list: &Path, import: &ImportResult) -> String {
         list.display(),
         file.display()
     )
-}
-
-/// Formats a number with a noun: `1 site`, `2 sites`.
-fn counted(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        many => format!("{many} {noun}s"),
-    }
 }
 
 fn json(file: &Path, list: &Path, import: &ImportResult) -> String {

@@ -57,12 +57,3 @@ pub(super) fn parse(question: &ExplainRequest<'_>) -> Result<(bool, RequestHead)
     })?;
     Ok((https, head))
 }
-
-/// Quotes a text as one word for a shell.
-pub(super) fn shell_quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/:@%+,=".contains(c);
-    match text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}

@@ -14,6 +14,7 @@ use howdah_executor::status::PoolStatus;
 use howdah_executor::{ExecError, Executor, RunEvent, RunTiming, ScriptRequest, ScriptRun};
 use howdah_http::message::RequestHead;
 use howdah_http::{BodyKind, ConnectionInfo};
+use howdah_os::shell::shell_quoted;
 
 use super::context::RequestContext;
 use super::explanation::{CacheDecision, ExplainedResponse, ExplainedStep};
@@ -30,7 +31,7 @@ use howdah_site::site::trace::{Trace, TraceStep};
 use howdah_site::site::visitor::Visitor;
 use howdah_site::site::{RouteAction, RouteInfo, Site};
 
-use explain_request::{parse, shell_quoted};
+use explain_request::parse;
 use response::{response_from_head, response_to_action, response_to_failure};
 
 pub use super::explanation::{RequestExplanation, ResponseKind};

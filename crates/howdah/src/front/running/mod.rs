@@ -59,7 +59,6 @@ pub struct RunningServer {
     stop_progress: StopProgress,
 }
 
-/// The progress of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StopProgress {
     /// The server is not stopping.

@@ -146,7 +146,6 @@ fn tls_version(text: &str) -> Result<Option<TlsVersion>, BenchError> {
     }
 }
 
-/// Returns the checks of a response.
 pub(super) fn checks(typed: &BenchArguments) -> Result<ResponseChecks, BenchError> {
     let mut checks = ResponseChecks::default();
     if let Some(text) = &typed.expect_status {
