@@ -12,7 +12,7 @@ stage = @echo "== $$(date +%T) $(1)"
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run
+.PHONY: test-unit test-server test-tools test-nightly compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php, howdah-import and howdah-bench'
@@ -27,6 +27,7 @@ help:
 	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
 	@echo 'make test-unit   what needs no package beside those of a build: no rival, database, browser'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
+	@echo 'make test-nightly   the longest tests, which make test leaves out'
 	@echo 'make test-server, make test-tools   the same for the server, and for load tester and lab'
 
 setup-build setup-demo setup-test setup-packages setup-image: setup-%:
@@ -125,6 +126,11 @@ test-tools: setup-test setup-tools toolchain
 	$(CARGO) test $(TOOLS) --no-run $(CARGO_JOBS)
 	$(call stage,tools: tests)
 	@CARGO="$(CARGO)" scripts/run-tests.py -- $(TOOLS) $(CARGO_JOBS)
+
+# The tests that are marked `#[ignore = "nightly"]`. Only howdah-tests has them: ignored tests elsewhere are not tests.
+test-nightly: setup-test setup-tools toolchain
+	$(call stage,nightly tests)
+	@CARGO="$(CARGO)" scripts/run-tests.py --ignored --only howdah-tests/tests/ -- $(CARGO_JOBS)
 
 # Without the feature `packages` cargo leaves out the tests that need more than the packages of a build.
 test-unit: setup-build toolchain

@@ -234,7 +234,11 @@ fn import_overwrites_nothing_without_force() {
         let output = import(&scratch, &["nginx", "nginx.conf"]);
         assert_eq!(output.status.code(), Some(1));
         let words = format!("{there} already exists: name another file (-o FILE)");
-        assert!(output_text(&output).contains(&words), "{}", output_text(&output));
+        assert!(
+            output_text(&output).contains(&words),
+            "{}",
+            output_text(&output)
+        );
         assert_eq!(fs::read_to_string(scratch.join(there)).unwrap(), "mine");
         fs::remove_file(scratch.join(there)).unwrap();
     }
