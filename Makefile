@@ -17,7 +17,7 @@ simulate-arguments = $(if $(SEED),--seed $(SEED),--seconds $(if $(HOURS),$(shell
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit
+.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php, howdah-import and howdah-bench'
@@ -34,6 +34,7 @@ help:
 	@echo 'make simulate   front, pool and cache in virtual time, with faults: SECONDS=300, HOURS=1 or SEED=n'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
 	@echo 'make audit   dependencies: licences, advisories, duplicates, those that are not used'
+	@echo 'make test-nightly   the longest tests, which make test leaves out'
 	@echo 'make test-server, make test-tools   the same for the server, and for load tester and lab'
 
 setup-build setup-demo setup-test setup-packages setup-image: setup-%:
@@ -132,6 +133,11 @@ test-tools: setup-test setup-tools toolchain
 	$(CARGO) test $(TOOLS) --no-run $(CARGO_JOBS)
 	$(call stage,tools: tests)
 	@CARGO="$(CARGO)" scripts/run-tests.py -- $(TOOLS) $(CARGO_JOBS)
+
+# The tests that are marked `#[ignore = "nightly"]`. Only howdah-tests has them: ignored tests elsewhere are not tests.
+test-nightly: setup-test setup-tools toolchain
+	$(call stage,nightly tests)
+	@CARGO="$(CARGO)" scripts/run-tests.py --ignored --only howdah-tests/tests/ -- $(CARGO_JOBS)
 
 # Without the feature `packages` cargo leaves out the tests that need more than the packages of a build.
 test-unit: setup-build toolchain

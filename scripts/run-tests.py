@@ -6,10 +6,14 @@ compute. This script asks cargo for the same programs, runs them from their pack
 and prints one line for each; the whole output of a program is printed when it fails. At the end it names
 the slowest programs. It exits with 1 if a test failed and with 2 if the build failed.
 
-    scripts/run-tests.py [--jobs N] [--limit MINUTES] [--only WORD] [-- CARGO ARGUMENTS]
+An integration test whose tests are in several modules is run in shares: each of its modules runs in a process of
+its own, as if it were a program. So no long program is left running alone at the end.
 
-`--only` keeps the programs whose name contains WORD. Arguments behind `--` go to `cargo test --workspace`, for
-example `--manifest-path tools/Cargo.toml`.
+    scripts/run-tests.py [--jobs N] [--limit MINUTES] [--only WORD] [--ignored] [-- CARGO ARGUMENTS]
+
+`--only` keeps the programs and shares whose name contains WORD: `cli/` or `cli/documents`. `--ignored` runs the
+tests that are marked as ignored, and no others. Arguments behind `--` go to `cargo test --workspace`, for example
+`--manifest-path tools/Cargo.toml`.
 """
 
 import argparse
@@ -28,33 +32,35 @@ RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) igno
 def main():
     words = argparse.ArgumentParser(description="Runs the test programs of the workspace side by side.")
     words.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many programs run at once (as many as there are cores)")
-    words.add_argument("--limit", type=float, default=15, help="minutes after which a program is killed (15)")
-    words.add_argument("--only", default="", help="run the programs whose name contains this word")
+    words.add_argument("--limit", type=float, default=15, help="minutes after which a program or share is killed (15)")
+    words.add_argument("--only", default="", help="run the programs and shares whose name contains this word")
+    words.add_argument("--ignored", action="store_true", help="run the tests that are marked as ignored, and no others")
     words.add_argument("cargo", nargs="*", help="arguments for `cargo test --workspace`")
     options = words.parse_args()
 
-    programs = [program for program in build(options.cargo) if options.only in program["name"]]
-    if not programs:
+    shares = [share for program in build(options.cargo) for share in shares_of(program, options.ignored)]
+    shares = [share for share in shares if options.only in share["name"]]
+    if not shares:
         print(f"run-tests: there is no test program whose name contains '{options.only}'", file=sys.stderr)
         return 2
     times = remembered_times()
     # The longest first, so that none of them is left running alone at the end. Programs that start servers
     # are the slowest when nothing is known yet.
-    programs.sort(key=lambda program: (-times.get(program["name"], 0), "howdah-tests" not in program["name"]))
+    shares.sort(key=lambda share: (-times.get(share["name"], 0), "howdah-tests" not in share["name"]))
     begun = time.monotonic()
     outcomes = []
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as threads:
-        running = [threads.submit(run, program, options.limit * 60) for program in programs]
+        running = [threads.submit(run, share, options.limit * 60) for share in shares]
         for finished in concurrent.futures.as_completed(running):
             outcomes.append(finished.result())
-            report(outcomes[-1], len(outcomes), len(programs))
+            report(outcomes[-1], len(outcomes), len(shares))
     times.update({outcome["name"]: outcome["seconds"] for outcome in outcomes})
     remember(times)
     return summary(outcomes, time.monotonic() - begun)
 
 
 def build(arguments):
-    """The test programs, each with its name and the directory of its package."""
+    """Returns the test programs, each with its name and the directory of its package."""
     command = [os.environ.get("CARGO", "cargo"), "test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]
     built = subprocess.run(command + arguments, stdout=subprocess.PIPE, text=True, check=False)
     if built.returncode != 0:
@@ -66,18 +72,56 @@ def build(arguments):
             continue
         directory = os.path.dirname(message["manifest_path"])
         source = os.path.relpath(message["target"]["src_path"], os.path.dirname(directory))
-        programs.append({"name": source, "path": message["executable"], "directory": directory})
+        programs.append({
+            "name": source,
+            "path": message["executable"],
+            "directory": directory,
+            "is_integration_test": "test" in message["target"]["kind"],
+        })
     return programs
 
 
-def run(program, limit):
-    """Runs one program in a process group of its own, which is killed as a whole when its time is up."""
+def shares_of(program, ignored):
+    """Returns what is run of a program: the whole of it, or a share for each top-level module that has tests.
+
+    A share has the program's fields, the name of the module's file or folder, and the arguments of its process.
+    """
+    choice, suffix = (["--ignored"], " (ignored tests)") if ignored else ([], "")
+    whole = dict(program, name=program["name"] + suffix, arguments=choice)
+    if not program["is_integration_test"] and not ignored:
+        return [whole]
+    listed = subprocess.run([program["path"], "--list", "--format", "terse"] + choice, cwd=program["directory"],
+                            env=environment_of(program), stdout=subprocess.PIPE, text=True, check=False)
+    if listed.returncode != 0:
+        return [whole]
+    tests = [line.removesuffix(": test") for line in listed.stdout.splitlines() if line.endswith(": test")]
+    if ignored and not tests:
+        return []
+    modules = {}
+    for test in tests:
+        modules.setdefault(test.split("::")[0] if "::" in test else "", []).append(test)
+    if not program["is_integration_test"] or len(modules) < 2:
+        return [whole]
+    stem = program["name"].removesuffix(".rs").removesuffix("/main")
+    # The names are exact, because a filter `cache::` would also choose the tests of `attacks::cache::`.
+    return [
+        dict(program, name=(f"{stem}/{module}" if module else program["name"]) + suffix,
+             arguments=choice + ["--exact"] + names)
+        for module, names in modules.items()
+    ]
+
+
+def environment_of(program):
+    return dict(os.environ, CARGO_MANIFEST_DIR=program["directory"])
+
+
+def run(share, limit):
+    """Runs one share in a process group of its own, which is killed as a whole when its time is up."""
     begun = time.monotonic()
-    environment = dict(os.environ, CARGO_MANIFEST_DIR=program["directory"])
     with subprocess.Popen(
-        [program["path"]],
-        cwd=program["directory"],
-        env=environment,
+        [share["path"]] + share["arguments"],
+        cwd=share["directory"],
+        env=environment_of(share),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -95,7 +139,7 @@ def run(program, limit):
         text += f"\nrun-tests: killed after {limit / 60:.0f} minutes\n"
     results = RESULT.findall(text)
     return {
-        "name": program["name"],
+        "name": share["name"],
         "seconds": time.monotonic() - begun,
         "failed": child.returncode != 0 or not results,
         "output": text,
@@ -103,10 +147,10 @@ def run(program, limit):
     }
 
 
-def report(outcome, done, all_programs):
+def report(outcome, done, all_shares):
     passed, failed, ignored = outcome["counts"]
     word = "FAILED" if outcome["failed"] else "ok"
-    print(f"[{done}/{all_programs}] {word:6} {outcome['seconds']:6.1f} s  {outcome['name']}: "
+    print(f"[{done}/{all_shares}] {word:6} {outcome['seconds']:6.1f} s  {outcome['name']}: "
           f"{passed} passed, {failed} failed, {ignored} ignored", flush=True)
     if outcome["failed"]:
         print(outcome["output"], flush=True)

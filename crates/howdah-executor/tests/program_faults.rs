@@ -1,6 +1,6 @@
 //! One program that misbehaves in every way a program can (`support/faulty.py`), in the three modes that run programs:
 //! `fastcgi`, where the test starts it, `pool` and `cgi`, where Howdah does. Each fault has one name, the next request
-//! is served, and nothing hangs. Faults of PHP itself are in howdah-tests' `mode_faults`, for all five modes.
+//! is served, and nothing hangs. Faults of PHP itself are in howdah-tests' `faults/modes.rs`, for all five modes.
 
 mod support;
 

@@ -8,7 +8,7 @@ use howdah_htaccess::{
     Stat, Table, decide, parse, refusals,
 };
 
-#[path = "../../howdah-tests/tests/htaccess_oracle/random.rs"]
+#[path = "../../howdah-tests/tests/http/htaccess_oracle/random.rs"]
 mod random;
 
 /// Methods and paths.

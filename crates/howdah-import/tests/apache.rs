@@ -1,5 +1,5 @@
 //! Tests the translation of small configurations of Apache. Complete ones are compared with Apache itself in
-//! `crates/howdah-tests/tests/import.rs`.
+//! `crates/howdah-tests/tests/cli/import`.
 
 use howdah_import::{ConfigFormat, ImportResult, import_text};
 

@@ -1,5 +1,5 @@
 //! Tests the translation of small configurations of nginx. Complete ones are compared with nginx itself in
-//! `crates/howdah-tests/tests/import.rs`.
+//! `crates/howdah-tests/tests/cli/import`.
 
 use howdah_htaccess::rule_expression::RuleExpression;
 use howdah_import::{ConfigFormat, ImportResult, import_text};

@@ -1,6 +1,6 @@
 //! Turns a response into named facts that can be compared between servers, and compares them. This module does not
-//! depend on particular probes or servers: the requests are in `tests/oracle/`, the scripts in the repository's
-//! `tests/probes/`, and the accepted differences in [`crate::differences`].
+//! depend on particular probes or servers: the requests are in `tests/http/oracle_requests.rs`, the scripts in the
+//! repository's `tests/probes/`, and the accepted differences in [`crate::differences`].
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

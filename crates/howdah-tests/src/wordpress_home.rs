@@ -1,6 +1,6 @@
 //! A WordPress that is already installed, for measurements: Debian's package with its default theme and one post, on a
 //! private MariaDB, set up with PHP's command line. The journey through WordPress's own installer is
-//! `tests/wordpress.rs`.
+//! `tests/apps/wordpress.rs`.
 
 use std::path::Path;
 use std::process::Command;

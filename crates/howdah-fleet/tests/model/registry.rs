@@ -1,5 +1,5 @@
-//! The behaviour of `registry.lua`, in Rust. The model explores it, and the tests in `howdah-tests/tests/fleet` compare
-//! it with Valkey.
+//! The behaviour of `registry.lua`, in Rust. The model explores it, and the tests in `howdah-tests/tests/fleet/pages`
+//! compare it with Valkey.
 
 use howdah_fleet::protocol::{
     EntriesHint, ExchangeOutcome, Incarnation, LogEntry, LogRecord, MemberName, MemberRow,

@@ -1,6 +1,6 @@
 <?php
 // A Symfony application on Debian's packages: notes with pictures. The test suite
-// uses it as its authors and its readers would (crates/howdah-tests/tests/symfony.rs).
+// uses it as its authors and its readers would (crates/howdah-tests/tests/apps/symfony.rs).
 declare(strict_types=1);
 
 foreach (['Bundle/FrameworkBundle', 'Bundle/TwigBundle', 'Bundle/SecurityBundle', 'Component/Form', 'Component/Validator', 'Component/Mime', 'Bridge/Twig', 'Component/Security/Csrf'] as $part) {

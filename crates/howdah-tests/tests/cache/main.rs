@@ -1,0 +1,17 @@
+//! The page cache of one server. For several servers with one cache see the program `fleet`, and for attacks on the
+//! cache the program `attacks`.
+
+mod disk;
+mod flights;
+mod large;
+mod pages;
+#[cfg(feature = "packages")]
+mod postgres;
+mod purge;
+#[cfg(feature = "packages")]
+mod reload;
+mod trial;
+#[cfg(feature = "packages")]
+mod writes;
+#[cfg(feature = "packages")]
+mod written;
