@@ -162,11 +162,10 @@ fn run_of_a_cut_off_member_continues_and_another_member_has_the_next() {
     cluster.network.part(&held.node, &cluster.valkey);
     wait_until("the next run", MAX_WAIT, || runs().len() == 2);
     assert_eq!(runs()[1], other.name);
-    let log = other.process.log();
     let lost = format!(
         "error JobMemberLost job=long: {first} started a run and has not been heard from since"
     );
-    assert!(log.contains(&lost), "{log}");
+    wait_until(&lost, MAX_WAIT, || other.process.log().contains(&lost));
     let list = cluster.control(holder, &["job", "list"]);
     assert!(list.contains("job long: running"), "{list}");
     cluster.network.mend(&held.node, &cluster.valkey);
