@@ -17,7 +17,7 @@ simulate-arguments = $(if $(SEED),--seed $(SEED),--seconds $(if $(HOURS),$(shell
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly
+.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly instructions
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php, howdah-import and howdah-bench'
@@ -35,6 +35,7 @@ help:
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
 	@echo 'make audit   dependencies: licences, advisories, duplicates, those that are not used'
 	@echo 'make test-nightly   the longest tests, which make test leaves out'
+	@echo 'make instructions   the instructions of a request, compared with benchmarks/instructions.json'
 	@echo 'make test-server, make test-tools   the same for the server, and for load tester and lab'
 
 setup-build setup-demo setup-test setup-packages setup-image: setup-%:
@@ -149,6 +150,10 @@ test-unit: setup-build toolchain
 # CHECKS: those of cargo-deny; without a network, CHECKS="bans licenses sources".
 audit: toolchain
 	@CARGO="$(CARGO)" scripts/audit.sh $(CHECKS)
+
+# Not part of `make test`, because it needs an optimised build.
+instructions: setup-test toolchain
+	@CARGO="$(CARGO)" scripts/instructions.py $(CARGO_JOBS)
 
 fmt-check:
 	$(call stage,format)
