@@ -122,7 +122,7 @@ fn import_is_another_program_whose_result_is_checked() {
     copied.stand_in("bin", "howdah-import", &script);
     let (code, out, err) = howdah(&["--json"]);
     assert_eq!(code, 1, "{err}");
-    assert!(err.contains("written.toml does not work as it was written"));
+    assert!(err.contains("written.toml that was written does not work"));
     let document: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(document["sites"], 2);
     assert_eq!(document["answers"], serde_json::json!([]));

@@ -16,8 +16,6 @@ pub struct ExternalProgram {
     name: &'static str,
     /// The package that contains it.
     package: &'static str,
-    /// The crate that it is built from.
-    source: &'static str,
     /// The names of the errors if it is missing, and if it does not start.
     missing: &'static str,
     does_not_start: &'static str,
@@ -27,7 +25,6 @@ pub struct ExternalProgram {
 pub const BENCH: ExternalProgram = ExternalProgram {
     name: "howdah-bench",
     package: "howdah-bench",
-    source: "howdah-lab",
     missing: "BenchMissing",
     does_not_start: "BenchDoesNotStart",
 };
@@ -36,7 +33,6 @@ pub const BENCH: ExternalProgram = ExternalProgram {
 pub const IMPORT: ExternalProgram = ExternalProgram {
     name: "howdah-import",
     package: "howdah",
-    source: "howdah-import",
     missing: "ImportMissing",
     does_not_start: "ImportDoesNotStart",
 };
@@ -86,14 +82,13 @@ impl ExternalProgram {
         let ExternalProgram {
             name,
             package,
-            source,
             missing,
             does_not_start,
         } = self;
         match error.kind() {
             ErrorKind::NotFound => eprintln!(
                 "howdah: {missing}: there is no {name} in {} or in PATH; install the package {package}, or build it \
-                 (cargo build --release -p {source}) and put it beside howdah",
+                 (make build) and put it next to howdah",
                 installed::candidate_paths(name)[0]
                     .with_file_name("")
                     .display()

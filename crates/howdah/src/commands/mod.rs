@@ -38,7 +38,7 @@ fn print_output(text: &str) -> ExitCode {
     match howdah_os::output::write_stdout(text) {
         Ok(()) => exit::done(),
         Err(error) => {
-            eprintln!("howdah: cannot write the answer: {error}");
+            eprintln!("howdah: cannot write the output: {error}");
             exit::failed()
         }
     }
