@@ -38,7 +38,7 @@ impl Display for ArgumentError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ArgumentError::UnknownOption(name) => write!(f, "UnknownOption: {name}"),
-            ArgumentError::MissingValue(name) => write!(f, "MissingValue: {name} wants a value"),
+            ArgumentError::MissingValue(name) => write!(f, "MissingValue: {name} needs a value"),
             ArgumentError::BadValue(name, value) => {
                 write!(f, "BadValue: {name} cannot be {value:?}")
             }
@@ -46,7 +46,7 @@ impl Display for ArgumentError {
                 f,
                 "Required: {name} is missing; howdah-php is started by howdah, not by hand"
             ),
-            ArgumentError::NoScript => f.write_str("Required: the script to run"),
+            ArgumentError::NoScript => f.write_str("Required: name the script to run"),
             ArgumentError::Invalid(sentence) => f.write_str(sentence),
         }
     }

@@ -32,8 +32,12 @@ impl IdentityError {
 impl std::fmt::Display for IdentityError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            IdentityError::NoSuchUser(user) => write!(f, "the system knows no user {user:?}"),
-            IdentityError::NoSuchGroup(group) => write!(f, "the system knows no group {group:?}"),
+            IdentityError::NoSuchUser(user) => {
+                write!(f, "there is no user {user:?} on this system")
+            }
+            IdentityError::NoSuchGroup(group) => {
+                write!(f, "there is no group {group:?} on this system")
+            }
             IdentityError::CannotChangeUser(why) => f.write_str(why),
         }
     }

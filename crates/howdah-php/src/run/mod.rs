@@ -46,7 +46,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let options = match parse(arguments) {
         Ok(options) => options,
         Err(why @ ArgumentError::UnknownOption(_)) => {
-            return refuse("run", format!("{why}; options go before the script"), 2);
+            return refuse("run", format!("{why}; write options before the script"), 2);
         }
         Err(why) => return refuse("run", why, 2),
     };

@@ -217,7 +217,7 @@ fn directory_that_cannot_be_made_costs_the_disk_and_nothing_else() {
     let fixture = pages("disk-unwritable")
         .config("[cache]\npath = \"/proc/howdah-cache\"")
         .start();
-    fixture.wait_for_log(&["DiskUnwritable", "/proc/howdah-cache", "in memory only"]);
+    fixture.wait_for_log(&["DiskUnwritable", "/proc/howdah-cache", "only in memory"]);
     assert_eq!(disk(&fixture)["condition"], "DiskUnwritable");
     assert!(!is_hit(&ask(&fixture, 0)));
     assert!(!is_hit(&ask(&fixture, 0)));

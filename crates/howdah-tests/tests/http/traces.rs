@@ -290,7 +290,7 @@ fn collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
     assert!(dropped(&fixture) > 1000, "the queue is bounded");
     collector.behave(Behaviour::Take);
     let line = fixture.wait_for_log(&["notice CollectorWorksAgain"]);
-    let before = format!("{} were dropped", dropped(&fixture));
+    let before = format!("{} spans were dropped", dropped(&fixture));
     assert!(line.contains(&before), "{line}");
     fixture.wait("all to be exported", |fixture| {
         let exported = fixture.status()["spans"]["exported"].as_u64();
@@ -314,7 +314,7 @@ fn collector_that_is_down_gets_its_spans_when_it_is_back_and_one_that_refuses_ge
         collector.trace("/hello.php")[0].get("http.response.status_code"),
         "200"
     );
-    fixture.wait_for_log(&["CollectorWorksAgain", "0 were dropped"]);
+    fixture.wait_for_log(&["CollectorWorksAgain", "0 spans were dropped"]);
     collector.behave(Behaviour::Refuse(401));
     fixture.get("/pid.php");
     let line = fixture.wait_for_log(&["CollectorRefused"]);

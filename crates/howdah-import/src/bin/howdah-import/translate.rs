@@ -85,7 +85,7 @@ fn write(output: &ImportOutput, list: &Path, import: &ImportResult) -> Result<()
 fn summary(file: &Path, list: &Path, import: &ImportResult) -> String {
     let counts = import.counts;
     let mut text = format!(
-        "{}: {} and {}\n{} directives: {} carried over ({} with a difference), {} without a meaning here, {} not carried over\n",
+        "{}: {} and {}\n{} directives: {} carried over ({} with a difference), {} without a meaning in Howdah, {} not carried over\n",
         file.display(),
         counted(import.sites, "site"),
         counted(import.pools, "pool"),
@@ -97,7 +97,7 @@ fn summary(file: &Path, list: &Path, import: &ImportResult) -> String {
     );
     if counts.missing_protections > 0 {
         text += &format!(
-            "{} of these closed or limited something: see to them before you go live\n",
+            "{} of these denied or limited access: replace them before you go live\n",
             counts.missing_protections
         );
     }

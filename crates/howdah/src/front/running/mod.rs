@@ -130,7 +130,7 @@ pub fn apply(
         .is_some_and(|acme| acme.ask.is_some());
     shared.tls.on_demand.set_enabled(on_demand);
     let tls = shared.tls.apply();
-    let tls = tls.map_err(|error| one(format!("cannot set TLS up: {error}")))?;
+    let tls = tls.map_err(|error| one(format!("cannot set up TLS: {error}")))?;
     let listeners = listeners(&settings, &tls, &shared.tls.tickets, sockets);
     let resources = open_resources(&settings, log, shared, &error_log, new.follows_another);
     let resources = resources.map_err(one)?;

@@ -80,10 +80,10 @@ fn check_fleet(settings: &ServeSettings, joined: Option<&Arc<Fleet>>) -> Result<
     let refused = match (fleet_config(settings), joined) {
         (None, None) => return Ok(()),
         (Some(wanted), Some(joined)) if joined.config() == wanted => return Ok(()),
-        (Some(_), Some(_)) => "[fleet] can be changed by a restart only",
-        (Some(_), None) => "[fleet] can be added by a restart only",
+        (Some(_), Some(_)) => "[fleet] can be changed only with a restart",
+        (Some(_), None) => "[fleet] can be added only with a restart",
         (None, Some(_)) => {
-            "[fleet] and the last `cache = \"on\"` of its sites can be removed by a restart only"
+            "[fleet] and the last `cache = \"on\"` of its sites can be removed only with a restart"
         }
     };
     Err(refused.to_owned())
@@ -107,7 +107,7 @@ fn join_fleet(
         let Some(cache) = &config.cache else { return };
         if let Some(site) = cache.apply_fleet_entry(&config.sites, entry, &unknown) {
             let message = format!(
-                "fleet: there is no site `{site}` here; its writes make all pages old. Give sites the same names on all members, or fleets names of their own"
+                "fleet: this member has no site `{site}`, so the site's writes invalidate all pages. Give sites the same names on all members, and give each fleet its own name"
             );
             heard.problem(LogLevel::Warning, "FleetUnknownSite", &message);
         }
@@ -116,7 +116,7 @@ fn join_fleet(
     let report = move |news| report_fleet(&heard, &news);
     let heard = log.clone();
     let report_render = move |outcome: FleetRenderOutcome, detail: &str| {
-        let message = format!("fleet: {detail}; this member renders for itself");
+        let message = format!("fleet: {detail}; this member renders its own pages");
         heard.problem(LogLevel::Warning, &outcome.name(), &message);
     };
     let front = shared.front.clone();
@@ -127,7 +127,7 @@ fn join_fleet(
         let config = front.config();
         match &config.cache {
             Some(cache) => cache.explain_for_member(&config.sites, question),
-            None => "no site has the page cache on".to_owned(),
+            None => "no site uses the page cache".to_owned(),
         }
     };
     let fleet = Fleet::start(
@@ -150,24 +150,24 @@ fn report_fleet(log: &ErrorLog, news: &FleetEvent) {
         }
         FleetEvent::Silent(names) => {
             let message = format!(
-                "fleet: {} may write unheard, so no stored page is served; once it is sure to run no more: howdah cache forget NAME",
+                "fleet: {} may write without notifying this server, so no stored page is served; once you are sure that it does not run any more, run: howdah cache forget NAME",
                 names.join(", ")
             );
             log.problem(LogLevel::Warning, "FleetMemberSilent", &message);
         }
         FleetEvent::WriteUnheard => {
-            let message = "fleet: a write could not be published; its answer left when no member served stored pages";
+            let message = "fleet: a write could not be published; its response was sent once no member served stored pages";
             log.problem(LogLevel::Warning, "FleetWriteUnheard", message);
         }
         FleetEvent::Fenced => {
-            let message = "fleet: Valkey has been out of reach for `forget_after`; what writes is answered 503 until it answers";
+            let message = "fleet: Valkey has been unreachable for `forget_after`; requests that write get a 503 until it responds again";
             log.problem(LogLevel::Warning, "FleetFenced", message);
         }
         FleetEvent::Leased => {
             log.problem(
                 LogLevel::Notice,
                 "FleetLeased",
-                "fleet: stored pages are served",
+                "fleet: stored pages are served again",
             );
         }
     }
@@ -202,7 +202,7 @@ fn traces(
 fn report_traces(log: &ErrorLog, news: &exporter::ExporterEvent) {
     match news {
         exporter::ExporterEvent::Unreachable(why) => {
-            let message = format!("traces: {why}; spans wait, then are dropped");
+            let message = format!("traces: {why}; spans wait and are eventually dropped");
             log.problem(LogLevel::Warning, "CollectorUnreachable", &message);
         }
         exporter::ExporterEvent::Refused(why) => {
@@ -210,7 +210,8 @@ fn report_traces(log: &ErrorLog, news: &exporter::ExporterEvent) {
             log.problem(LogLevel::Warning, "CollectorRefused", &message);
         }
         exporter::ExporterEvent::Recovered { dropped } => {
-            let message = format!("traces: the collector takes spans; {dropped} were dropped");
+            let message =
+                format!("traces: the collector accepts spans again; {dropped} spans were dropped");
             log.problem(LogLevel::Notice, "CollectorWorksAgain", &message);
         }
     }
@@ -224,7 +225,7 @@ pub(super) fn set_limits(settings: &ServeSettings, config: &ServerConfig) -> Res
         Some(bytes) => bytes,
         None => room.auto_limit(directory).map_err(|error| {
             let directory = directory.display();
-            format!("cannot see how much is free in {directory}: {error}")
+            format!("cannot determine the free space in {directory}: {error}")
         })?,
     };
     room.set_limit(disk);
@@ -280,7 +281,7 @@ fn cache_disk(
         Ok(disk) => Ok(Some(CacheDiskState::Open(disk))),
         Err(OpenError::Io { what, error }) => {
             let message = format!(
-                "page cache: cannot {what} {}: {error}; pages are kept in memory only until the next reload or start",
+                "page cache: cannot {what} {}: {error}; pages are kept only in memory until the next reload or start",
                 wanted.path.display()
             );
             let fault = DiskFault::DiskUnwritable;
