@@ -34,7 +34,7 @@ pub use profile::{ApplicationLayout, ApplicationProfile, JobProfile, LoginReques
 /// An application that has a file.
 #[derive(Debug)]
 pub struct KnownApplication {
-    /// The application.
+    /// The application that the file describes.
     pub application: Application,
     /// The name of its file, without `.toml`. The cache preset of the application has the same name.
     pub name: &'static str,
@@ -45,11 +45,11 @@ pub struct KnownApplication {
 /// One of the layouts in which an application is installed.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownLayout {
-    /// The application.
+    /// The application that is installed in this layout.
     pub application: Application,
     /// Paths that are refused in every layout of the application.
     common_denials: &'static [&'static str],
-    /// The layout.
+    /// Where the files of the application are, and what its site needs.
     pub layout: &'static ApplicationLayout,
 }
 

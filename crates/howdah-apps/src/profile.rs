@@ -67,7 +67,7 @@ pub struct ApplicationLayout {
     /// Globs, and regular expressions, which begin with `^`.
     #[serde(default)]
     pub(crate) deny: Vec<&'static str>,
-    /// Redirects.
+    /// Paths that are redirected to others, such as those by which clients find a service.
     #[serde(rename = "redirect", default)]
     pub redirects: Vec<LayoutRedirect>,
     /// Requests that name no file and go to other scripts than the front controller.

@@ -13,7 +13,7 @@ use super::job::PRESET_NAMES;
 use super::kind::OptionKind;
 use super::value::OptionValue;
 
-/// An option.
+/// A row of the table: an option with its kind, default, destination and documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionSpec {
     /// The table that contains the option: empty for the top level, `pool.*` for any pool.

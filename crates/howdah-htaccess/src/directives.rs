@@ -1,5 +1,5 @@
 //! The directives of Apache 2.4 and of modules that are often installed with it: what each of them is, what this crate
-//! does with it in an `.htaccess` file, and what becomes of it when a server's configuration is imported. The parser of
+//! does with it in an `.htaccess` file, and how the import of a server's configuration handles it. The parser of
 //! `.htaccess` files and the importer (`howdah-import`) read the same table.
 
 mod table;
@@ -14,7 +14,7 @@ pub struct ApacheDirective {
     pub module: &'static str,
     /// Where Apache permits the directive.
     pub contexts: DirectiveContexts,
-    /// What becomes of it in an `.htaccess` file.
+    /// How it is handled in an `.htaccess` file.
     pub htaccess: HtaccessRole,
     /// True if the importer translates it. Where its line takes no part in a translation, `import` applies.
     pub is_translated: bool,
@@ -120,7 +120,7 @@ pub enum MissingFeature {
     CertificateOrders,
     /// Filters that change responses.
     ChangedAnswers,
-    /// Client certificates.
+    /// Certificates of clients that the server demands or checks.
     ClientCertificates,
     /// A section with a condition on requests.
     Conditions,
@@ -199,7 +199,7 @@ pub fn all() -> &'static [ApacheDirective] {
     table::DIRECTIVES
 }
 
-/// Returns what becomes of a directive in an `.htaccess` file. The name is in lower case.
+/// Returns how a directive is handled in an `.htaccess` file. The name is in lower case.
 pub fn htaccess_role(name: &str) -> HtaccessRole {
     match find(name) {
         Some(directive) => directive.htaccess,

@@ -42,7 +42,7 @@ pub struct Builder {
 
 /// A running Howdah with a site of the test.
 pub struct Fixture {
-    /// The server.
+    /// The running server, which serves the site of the test.
     pub howdah: Howdah,
     site: Site,
     scratch: Scratch,

@@ -7,9 +7,10 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+pub use howdah_test_support::process::run_to_exit as run;
 
 /// The maximum time to wait for anything.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -43,17 +44,6 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-/// Runs the program until it exits. Returns the exit code, standard output and standard error.
-pub fn run(command: &mut Command) -> (i32, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.stdin(Stdio::null()).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap_or(-1), text(stdout), text(stderr))
 }
 
 /// Waits until the condition holds.

@@ -10,7 +10,7 @@ use howdah_config::options;
 
 /// What was found, and where it will be served from.
 pub struct ConfigurationInput<'a> {
-    /// The application.
+    /// The application that was recognised in the root.
     pub application: Application,
     /// The name of the site.
     pub name: &'a str,
