@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::exit;
 use howdah_config::arguments::ModesArguments;
-use howdah_config::php;
+use howdah_config::php::{self, PhpUse};
 use howdah_config::programs;
 
 /// A mode, and whether it works on this machine.
@@ -54,7 +54,7 @@ pub fn run(arguments: &ModesArguments) -> ExitCode {
 }
 
 fn howdah_php() -> Availability {
-    let found = php::find(None).and_then(|program| {
+    let found = php::find(None, PhpUse::Serve).and_then(|program| {
         let version = php::check(&program)?;
         Ok(format!("PHP {} ({})", version.php, program))
     });
