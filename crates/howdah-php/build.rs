@@ -16,6 +16,8 @@ use howdah_sql::{Dialect, StatementKind};
 
 const SHIM: &[&str] = &[
     "core/sapi.c",
+    "core/threads.c",
+    "core/releases.c",
     "core/run.c",
     "core/scripts.c",
     "core/headers.c",
