@@ -1,6 +1,7 @@
-//! Finds the PHP to link (`php-config`), writes the C counterpart of the frame layout, and compiles the shim. A PHP
-//! that is not supported (ZTS, debug, no embed library) is refused with a sentence that says what to install; nothing
-//! is guessed.
+//! Finds PHP's headers, writes the C counterpart of the frame layout, and compiles the shim. The library fits every
+//! PHP program with the API, the thread-safety and the C library of these headers. Nothing of PHP is linked: the
+//! program that loads the library has it. Headers that are not supported are refused with a sentence that says what to
+//! install; nothing is guessed.
 
 use std::env;
 use std::fmt::Write as _;
@@ -15,6 +16,7 @@ use howdah_proto::variables::NAMES;
 use howdah_sql::{Dialect, StatementKind};
 
 const SHIM: &[&str] = &[
+    "core/host.c",
     "core/sapi.c",
     "core/threads.c",
     "core/releases.c",
@@ -65,9 +67,10 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=shim");
     println!("cargo:rerun-if-env-changed=PHP_CONFIG");
-    println!("cargo:rerun-if-env-changed=PHP_LIBRARY_DIR");
+    println!("cargo:rerun-if-env-changed=PHP_HEADERS");
 
-    let php = LinkedPhp::find();
+    let php = PhpHeaders::find();
+    println!("cargo:rustc-env=HOWDAH_PHP_BUILD={}", php.build());
     std::fs::write(out.join("howdah_frame.h"), frame_header())
         .unwrap_or_else(|e| refuse(&format!("cannot write {}: {e}", out.display())));
 
@@ -76,9 +79,9 @@ fn main() {
         build.file(Path::new("shim").join(name));
     }
     build.include(&out).include("shim");
-    for include in &php.includes {
+    for part in ["", "main", "TSRM", "Zend", "ext", "ext/date/lib"] {
         // -isystem: the warnings of this build do not apply to PHP's own headers.
-        build.flag("-isystem").flag(include);
+        build.flag("-isystem").flag(php.directory.join(part));
     }
     build
         .flag("-std=gnu11")
@@ -90,115 +93,88 @@ fn main() {
         .extra_warnings(true)
         .warnings_into_errors(true)
         .compile("howdah_shim");
-
-    println!(
-        "cargo:rustc-link-search=native={}",
-        php.library_dir.display()
-    );
-    println!("cargo:rustc-link-lib=dylib={}", php.library);
-    // libphp and the extensions must find these symbols in the executable (shim/core/cwd.c, timers.c, opcache.c).
-    for symbol in [
-        "chdir",
-        "fchdir",
-        "setitimer",
-        "sigaction",
-        "sigprocmask",
-        "access",
-        "fcntl",
-    ] {
-        println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol={symbol}");
-    }
 }
 
-/// The PHP to link: its headers, and the place of its library.
-struct LinkedPhp {
-    includes: Vec<String>,
-    library_dir: PathBuf,
-    library: String,
+/// PHP's headers.
+struct PhpHeaders {
+    directory: PathBuf,
+    /// PHP's module API, a date such as `20220829`.
+    api: String,
 }
 
-impl LinkedPhp {
-    fn find() -> LinkedPhp {
-        let config = env::var("PHP_CONFIG").unwrap_or_else(|_| "php-config".into());
-        let ask = |flag: &str| -> String {
-            let output = Command::new(&config).arg(flag).output().unwrap_or_else(|e| {
-                refuse(&format!(
-                    "cannot run {config}: {e}. Install PHP's development files and its embed library \
-                     (Debian: php-dev libphp-embed), or set PHP_CONFIG to the php-config of the \
-                     PHP to serve"
-                ))
-            });
-            if !output.status.success() {
-                refuse(&format!("`{config} {flag}` failed: {}", output.status));
-            }
-            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+impl PhpHeaders {
+    /// Finds the headers in the directory that `PHP_HEADERS` names, or else in that of `PHP_CONFIG`, which is
+    /// `php-config` by default.
+    fn find() -> PhpHeaders {
+        let directory = match env::var_os("PHP_HEADERS") {
+            Some(directory) => PathBuf::from(directory),
+            None => PhpHeaders::configured_directory(),
         };
-        let vernum: u32 = ask("--vernum")
-            .parse()
-            .unwrap_or_else(|_| refuse(&format!("`{config} --vernum` did not print a number")));
-        if vernum < 80200 {
+        let read = |name: &str| {
+            let path = directory.join(name);
+            std::fs::read_to_string(&path).unwrap_or_else(|e| {
+                refuse(&format!(
+                    "cannot read PHP's header {}: {e}. Install PHP's development files (Debian: php-dev)",
+                    path.display()
+                ))
+            })
+        };
+        let version = read("main/php_version.h");
+        let number: u32 = defined(&version, "PHP_VERSION_ID").parse().unwrap_or(0);
+        if number < 80200 {
             refuse(&format!(
-                "{config} is PHP {}; howdah-php needs PHP 8.2 or newer",
-                ask("--version")
+                "{} has the headers of PHP {}; howdah-php needs PHP 8.2 or newer",
+                directory.display(),
+                defined(&version, "PHP_VERSION").trim_matches('"')
             ));
         }
-        let includes: Vec<String> = ask("--includes")
-            .split_whitespace()
-            .filter_map(|flag| flag.strip_prefix("-I").map(str::to_owned))
-            .collect();
-        let main_config = includes
-            .iter()
-            .map(|dir| Path::new(dir).join("main/php_config.h"))
-            .find(|path| path.exists())
-            .unwrap_or_else(|| {
-                refuse(&format!(
-                    "there is no main/php_config.h below the include directories of {config}; install PHP's \
-                     development files (Debian: php-dev)"
-                ))
-            });
-        let text = std::fs::read_to_string(&main_config)
-            .unwrap_or_else(|e| refuse(&format!("cannot read {}: {e}", main_config.display())));
-        if text.lines().any(|line| line.trim() == "#define ZTS 1") {
+        let config = read("main/php_config.h");
+        if defined(&config, "ZTS") == "1" {
             refuse("ThreadSafePhp: this PHP is thread-safe (ZTS); howdah-php runs the NTS build");
         }
-        if text
-            .lines()
-            .any(|line| line.trim() == "#define ZEND_DEBUG 1")
-        {
+        if defined(&config, "ZEND_DEBUG") == "1" {
             refuse("DebugPhp: this PHP is a debug build; howdah-php runs the release build");
         }
-        let (library_dir, library) =
-            LinkedPhp::library(vernum, &ask("--prefix"), &ask("--ldflags"));
-        LinkedPhp {
-            includes,
-            library_dir,
-            library,
-        }
+        let api = defined(&read("Zend/zend_modules.h"), "ZEND_MODULE_API_NO").to_owned();
+        PhpHeaders { directory, api }
     }
 
-    /// `libphp8.2.so` (Debian) or `libphp.so` (php-src's own name), where php-config says or in
-    /// the prefix.
-    fn library(vernum: u32, prefix: &str, ldflags: &str) -> (PathBuf, String) {
-        let versioned = format!("php{}.{}", vernum / 10000, vernum / 100 % 100);
-        // For a package: a copy of the library whose run-time name is that of its series.
-        let named = env::var_os("PHP_LIBRARY_DIR").map(PathBuf::from);
-        let told = ldflags
-            .split_whitespace()
-            .filter_map(|flag| flag.strip_prefix("-L").map(PathBuf::from));
-        let usual = ["lib", "lib64"].map(|sub| Path::new(prefix).join(sub));
-        let dirs: Vec<PathBuf> = named.into_iter().chain(told).chain(usual).collect();
-        for dir in &dirs {
-            for name in [versioned.as_str(), "php"] {
-                if dir.join(format!("lib{name}.so")).exists() {
-                    return (dir.clone(), name.to_owned());
-                }
-            }
-        }
-        refuse(&format!(
-            "there is no lib{versioned}.so or libphp.so in {dirs:?}; install PHP's embed library (Debian: \
-             lib{versioned}-embed; from source: configure --enable-embed=shared)"
-        ))
+    /// Returns the part of the library's name that says which programs it fits.
+    fn build(&self) -> String {
+        let musl = env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|c_library| c_library == "musl");
+        format!("{}-nts{}", self.api, if musl { "-musl" } else { "" })
     }
+
+    fn configured_directory() -> PathBuf {
+        let config = env::var("PHP_CONFIG").unwrap_or_else(|_| "php-config".into());
+        let output = Command::new(&config)
+            .arg("--include-dir")
+            .output()
+            .unwrap_or_else(|e| {
+                refuse(&format!(
+                    "cannot run {config}: {e}. Install PHP's development files (Debian: php-dev), or set \
+                     PHP_CONFIG to the php-config of the PHP to build for, or PHP_HEADERS to the directory of \
+                     its headers"
+                ))
+            });
+        if !output.status.success() {
+            refuse(&format!(
+                "`{config} --include-dir` failed: {}",
+                output.status
+            ));
+        }
+        PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())
+    }
+}
+
+/// Returns the value of `#define NAME value` in a header, or an empty text.
+fn defined<'a>(header: &'a str, name: &str) -> &'a str {
+    let value = |line: &'a str| {
+        let rest = line.trim_start().strip_prefix("#define")?.trim_start();
+        let rest = rest.strip_prefix(name)?;
+        rest.starts_with([' ', '\t']).then(|| rest.trim())
+    };
+    header.lines().find_map(value).unwrap_or_default()
 }
 
 /// Generates the C counterpart of `howdah_proto::request::layout`, the frame kinds and the known names.

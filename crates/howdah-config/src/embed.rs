@@ -61,7 +61,7 @@ fn set_common_options(
         .environment
         .extend(pool.overrides.environment.clone());
     config.php_ini = php_ini(pool.arguments, pool.section);
-    config.program = program.path(pool.section);
+    config.program = program.program(pool.section);
     config
         .defines
         .extend(settings_of_variables(config, pool.section));
@@ -76,7 +76,7 @@ fn settings_of_variables(
     section: &ConfigSection<'_>,
 ) -> Vec<(String, String)> {
     let file = section.file();
-    if !config.program.is_file() {
+    if !config.program.host.is_file() {
         return Vec::new();
     }
     let variables = &file.environment.php;

@@ -269,8 +269,8 @@ fn php_program(
     if php.code().is_none() && php.script.is_empty() {
         mistake("command: `php` needs a script, or -r and code".to_owned());
     }
-    let program = howdah_php.server_path();
-    if !program.is_file() {
+    let program = howdah_php.server_program();
+    if !program.host.is_file() {
         // The missing program has already been reported.
         return None;
     }

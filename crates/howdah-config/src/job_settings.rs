@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use howdah_executor::PhpProgram;
 use serde::{Deserialize, Serialize};
 
 /// `[[job]]`
@@ -39,8 +40,8 @@ pub struct JobSettings {
 pub enum JobProgram {
     /// PHP, run as by `howdah php`: its writes to databases are reported to the page cache.
     Php {
-        /// The path of `howdah-php`.
-        program: PathBuf,
+        /// The PHP program that hosts it.
+        program: PhpProgram,
         /// The arguments after `php`.
         arguments: Vec<OsString>,
         /// The sites whose pages depend on its writes and may be purged by it.

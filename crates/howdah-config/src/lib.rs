@@ -11,7 +11,7 @@
 //! - [`acme`], [`tls`]: certificates that are ordered, and certificates from files.
 //! - [`environment`], [`php_variables`]: settings that containers pass in environment variables.
 //! - [`job`], [`job_settings`]: background jobs; [`cron_schedule`]: when one is due.
-//! - [`arguments`]: the command line; [`php`]: finds `howdah-php`; [`installed`]: where programs are.
+//! - [`arguments`]: the command line; [`php`]: finds PHP and the library for it; [`installed`]: where programs are.
 //! - [`traces`]: where spans are sent.
 //! - [`fleet`]: several servers with one page cache.
 //! - `served`: turns settings into open sites and into the front's settings.
@@ -61,7 +61,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::PoolMode;
+use howdah_executor::{PhpProgram, PoolMode};
 use howdah_http::HttpConfig;
 use howdah_http::listener::ListenAddress;
 use howdah_log::log::{AccessFormat, LogTarget};
@@ -404,10 +404,10 @@ fn settings(
     }
 }
 
-/// The lazily looked up path of `howdah-php`. The lookup happens only if a pool's mode needs the program.
+/// The PHP program, which is searched only if a pool's mode needs it.
 pub struct PhpProgramLookup<'c> {
     top: &'c ConfigSection<'c>,
-    found: OnceCell<Option<PathBuf>>,
+    found: OnceCell<Option<PhpProgram>>,
     /// Whether a program that a pool or the file names is missing.
     missing: Cell<bool>,
 }
@@ -421,27 +421,27 @@ impl<'c> PhpProgramLookup<'c> {
         }
     }
 
-    /// Returns the program's path according to the pool or, if the pool does not name one, to the top of the file. The
-    /// path is empty if the program is missing, which is recorded as a mistake. It is also empty in the front, because
+    /// Returns the program according to the pool or, if the pool does not name one, to the top of the file. Its paths
+    /// are empty if the program is missing, which is recorded as a mistake. They are also empty in the front, because
     /// only the master starts the program.
-    fn path(&self, pool: &ConfigSection<'_>) -> PathBuf {
+    fn program(&self, pool: &ConfigSection<'_>) -> PhpProgram {
         if self.top.file().validation == Validation::Trusted {
-            return PathBuf::new();
+            return PhpProgram::default();
         }
         let found = match pool.text("php") {
             Some(_) => self.find(pool),
-            None => return self.server_path(),
+            None => return self.server_program(),
         };
         found.unwrap_or_default()
     }
 
-    /// Returns the program's path according to the top of the file.
-    fn server_path(&self) -> PathBuf {
+    /// Returns the program according to the top of the file.
+    fn server_program(&self) -> PhpProgram {
         let found = self.found.get_or_init(|| self.find(self.top)).clone();
         found.unwrap_or_default()
     }
 
-    fn find(&self, section: &ConfigSection<'_>) -> Option<PathBuf> {
+    fn find(&self, section: &ConfigSection<'_>) -> Option<PhpProgram> {
         let file = section.file();
         let text = section.text("php");
         let choice = text.map(|text| php::PhpChoice::parse(&text, |path| file.path(path)));

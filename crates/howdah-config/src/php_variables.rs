@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use howdah_executor::PhpProgram;
+
 use super::suggest;
 use crate::php;
 
@@ -50,7 +52,7 @@ pub fn is_setting(variable: &str) -> bool {
 /// Fails if PHP does not report its settings.
 pub fn settings_of_variables(
     variables: &[(String, String)],
-    program: &Path,
+    program: &PhpProgram,
     php_ini: Option<&Path>,
 ) -> Result<VariableSettings, String> {
     let mut meant = variables

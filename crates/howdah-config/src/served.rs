@@ -1,10 +1,9 @@
 //! Turns checked settings into the opened sites and the settings of the front. It is used by a process that serves, and
 //! by one that explains what a server would do.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use howdah_executor::PoolMode;
+use howdah_executor::{PhpProgram, PoolMode};
 use howdah_server::admin::StatusPage;
 use howdah_server::server_config::FrontSettings;
 use howdah_site::site::{ConfigError, Site, SiteConfig, Sites};
@@ -12,9 +11,13 @@ use howdah_site::site::{ConfigError, Site, SiteConfig, Sites};
 use super::ServeSettings;
 
 impl ServeSettings {
-    /// Returns the `howdah-php` programs that pools need, each once.
-    pub fn howdah_php(&self) -> Vec<&Path> {
-        let mut programs: Vec<&Path> = self.pools.iter().filter_map(PoolMode::howdah_php).collect();
+    /// Returns the PHP programs that pools need, each once.
+    pub fn php_programs(&self) -> Vec<&PhpProgram> {
+        let mut programs: Vec<&PhpProgram> = self
+            .pools
+            .iter()
+            .filter_map(PoolMode::php_program)
+            .collect();
         programs.sort_unstable();
         programs.dedup();
         programs

@@ -2,14 +2,13 @@
 //! latency, and the number of wake-ups per request. It measures the exchange and the PHP cycle, not a server.
 //!
 //! ```text
-//! cargo run --release -p howdah-executor --example exchange_bench -- HOWDAH_PHP SCRIPT \
+//! cargo run --release -p howdah-executor --example exchange_bench -- PHP LIBRARY SCRIPT \
 //!     [concurrency=100] [children=8] [seconds=4] [threads=2] [slow=0]
 //! ```
 //! `slow` requests for `SCRIPT?slow` run beside the others all the time. Every request is a copy of one frame of 21
 //! variables, so building a frame is not measured.
 
 use std::future::poll_fn;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use howdah_executor::config::{PoolConfig, ProcessManager, ProcessTimeouts};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
 use howdah_executor::{
-    Executor, RunEvent, ScriptBody, ScriptLog, ScriptRequest, ScriptRole, front_thread,
+    Executor, PhpProgram, RunEvent, ScriptBody, ScriptLog, ScriptRequest, ScriptRole, front_thread,
 };
 use howdah_proto::level::LogLevel;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
@@ -118,19 +117,21 @@ fn main() {
             .get(at)
             .map_or(default, |a| a.parse().expect("a number"))
     };
-    let [program, script] = [0, 1].map(|i| {
-        let path = arguments.get(i).expect("HOWDAH_PHP SCRIPT [concurrency …]");
+    let [host, library, script] = [0, 1, 2].map(|i| {
+        let path = arguments
+            .get(i)
+            .expect("PHP LIBRARY SCRIPT [concurrency …]");
         std::fs::canonicalize(path).expect("an existing file")
     });
     let (concurrency, children, seconds, threads, slow) = (
-        number(2, 100),
-        number(3, 8) as u32,
-        number(4, 4),
-        number(5, 2) as u32,
-        number(6, 0),
+        number(3, 100),
+        number(4, 8) as u32,
+        number(5, 4),
+        number(6, 2) as u32,
+        number(7, 0),
     );
     let pool = EmbedPool::start(
-        configuration(program, children),
+        configuration(PhpProgram { host, library }, children),
         Arc::new(DirectLauncher),
         Arc::new(Print),
         threads,
@@ -197,7 +198,7 @@ fn main() {
     );
 }
 
-fn configuration(program: PathBuf, children: u32) -> PoolConfig {
+fn configuration(program: PhpProgram, children: u32) -> PoolConfig {
     PoolConfig {
         name: "bench".to_owned(),
         program,

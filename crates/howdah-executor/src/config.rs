@@ -1,11 +1,13 @@
 //! The configuration of a pool, after the config reader has checked it. Names are php-fpm's where php-fpm has one.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use strum::IntoStaticStr;
 
 use howdah_proto::backend_address::FastCgiBackend;
+
+use crate::PhpProgram;
 
 /// The maximum number of children that a pool can be configured with. The scoreboard has 1024 rows, and some must be
 /// left for replacements.
@@ -83,8 +85,8 @@ impl PoolMode {
         }
     }
 
-    /// Returns the `howdah-php` program, for modes that need it.
-    pub fn howdah_php(&self) -> Option<&Path> {
+    /// Returns the PHP program that hosts the pool, for modes that need one.
+    pub fn php_program(&self) -> Option<&PhpProgram> {
         match self {
             PoolMode::Embed(config) => Some(&config.program),
             PoolMode::FastCgi(_) | PoolMode::Cgi(_) | PoolMode::Pool(_) => None,
@@ -128,8 +130,8 @@ impl ProcessTimeouts {
 pub struct PoolConfig {
     /// The pool's name in logs and status.
     pub name: String,
-    /// Path of the `howdah-php` program.
-    pub program: PathBuf,
+    /// The PHP program that hosts the pool.
+    pub program: PhpProgram,
     /// How many children the pool runs.
     pub pm: ProcessManager,
     /// The maximum number of children that serve at once (`auto`: [`crate::auto_children`]; at most [`MAX_CHILDREN`]).

@@ -171,7 +171,7 @@ fn pass_settings(command: &mut Command, pairs: &[(String, String)]) -> io::Resul
 /// # Errors
 /// No memory file can be created for the settings.
 pub fn zygote_command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command> {
-    let mut command = Command::new(&pool.program);
+    let mut command = pool.program.command();
     let bells: Vec<String> = fds
         .bells
         .iter()
@@ -202,7 +202,7 @@ pub fn zygote_command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command>
 /// # Errors
 /// No memory file can be created for the settings.
 pub fn trial_command(pool: &PoolConfig) -> io::Result<Command> {
-    let mut command = Command::new(&pool.program);
+    let mut command = pool.program.command();
     let seconds = pool.timeouts.start.as_secs().max(1);
     command.arg("--try-seconds").arg(seconds.to_string());
     add_php_settings(&mut command, pool)?;
@@ -230,7 +230,7 @@ fn add_php_settings(command: &mut Command, pool: &PoolConfig) -> io::Result<()> 
         .arg("--opcache")
         .arg(if pool.opcache { "on" } else { "off" });
     set_environment(command, pool.clear_env, &pool.environment);
-    Ok(())
+    pool.program.preload(command, pool.clear_env)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! does not know which mode runs the script, and the executor does not know the HTTP version.
 //!
 //! - [`pool`]: the life cycle that the pools of all modes share: start, drain, end.
+//! - [`php_program`]: a PHP program of the machine, and the library that is loaded into it.
 //! - [`modes`]: starts the pool for a mode's settings.
 //! - [`embed`]: the default mode, PHP in forked processes over shared memory.
 //! - [`fastcgi`]: PHP in processes that this server does not manage, over FastCGI.
@@ -30,6 +31,7 @@ pub mod fastcgi;
 pub mod front_thread;
 pub mod launch;
 pub mod modes;
+pub mod php_program;
 pub mod pool;
 pub mod program_pool;
 pub mod programs;
@@ -54,6 +56,7 @@ pub use common::process::{exit_text, resident_bytes};
 pub use config::{PoolConfig, PoolMode};
 pub use embed::bailouts::TooManyBailouts;
 pub use error::ExecError;
+pub use php_program::PhpProgram;
 pub use pool::ScriptPool;
 
 /// A request for a script, as the server passes it to a pool.

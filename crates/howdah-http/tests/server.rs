@@ -157,7 +157,7 @@ const PANIC_VARIABLE: &str = "HOWDAH_TEST_PANIC_OF_A_FRONT_THREAD";
 /// Otherwise the server would continue with one thread less, and the connections of that thread's sockets would wait
 /// for ever.
 #[test]
-fn a_panic_of_a_front_thread_ends_the_process_by_name() {
+fn front_thread_panic_aborts_the_process_with_a_named_error() {
     if std::env::var_os(PANIC_VARIABLE).is_some() {
         let hooks = ThreadHooks {
             park: Arc::new(|| panic!("as a bug would")),
@@ -171,7 +171,7 @@ fn a_panic_of_a_front_thread_ends_the_process_by_name() {
     }
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture"])
-        .arg("a_panic_of_a_front_thread_ends_the_process_by_name")
+        .arg("front_thread_panic_aborts_the_process_with_a_named_error")
         .env(PANIC_VARIABLE, "1")
         .output()
         .unwrap();
@@ -183,7 +183,7 @@ fn a_panic_of_a_front_thread_ends_the_process_by_name() {
 }
 
 #[test]
-fn a_blocked_thread_does_not_take_its_turn() {
+fn wait_for_turns_waits_for_a_blocked_thread() {
     let (server, answers, address) = serve(2, HttpConfig::for_tests());
     let control = server.control();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -226,7 +226,7 @@ fn every_thread_serves_a_port_the_kernel_chose() {
 }
 
 #[test]
-fn a_port_in_use_is_an_error_although_ports_are_shared() {
+fn port_in_use_is_an_error_although_ports_are_shared() {
     let (_server, _, address) = serve(2, HttpConfig::for_tests());
     match bind_sockets(&ListenAddress::Tcp(address), 2) {
         Err(e @ BindError::AddressInUse(_)) => assert!(e.to_string().contains("another program")),
@@ -235,7 +235,7 @@ fn a_port_in_use_is_an_error_although_ports_are_shared() {
 }
 
 #[test]
-fn a_unix_socket_has_its_mode_and_replaces_only_a_dead_one() {
+fn unix_socket_has_its_mode_and_replaces_only_a_dead_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("web.sock");
     let address = ListenAddress::Unix {
@@ -278,7 +278,7 @@ fn a_unix_socket_has_its_mode_and_replaces_only_a_dead_one() {
 }
 
 #[test]
-fn listeners_come_and_go_while_connections_live_on() {
+fn listeners_are_added_and_removed_while_connections_stay_open() {
     let (server, _, first) = serve(2, HttpConfig::for_tests());
     let control = server.control();
     let mut kept = connect(first);
@@ -303,7 +303,7 @@ fn listeners_come_and_go_while_connections_live_on() {
 }
 
 #[test]
-fn stopping_finishes_requests_closes_idle_connections_and_accepts_no_more() {
+fn stop_finishes_requests_closes_idle_connections_and_accepts_no_more() {
     let (server, answers, address) = serve(2, HttpConfig::for_tests());
     let mut idle = connect(address);
     idle.write_all(GET).unwrap();
@@ -326,7 +326,7 @@ fn stopping_finishes_requests_closes_idle_connections_and_accepts_no_more() {
 }
 
 #[test]
-fn stopping_does_not_wait_for_ever() {
+fn stop_closes_stuck_requests_after_its_deadline() {
     let (server, answers, address) = serve(1, HttpConfig::for_tests());
     let mut stuck = connect(address);
     stuck
@@ -339,7 +339,7 @@ fn stopping_does_not_wait_for_ever() {
 }
 
 #[test]
-fn an_answer_that_only_its_end_delimits_is_reset_when_it_is_cut() {
+fn truncated_close_delimited_response_is_reset() {
     let (_server, _, address) = serve(1, HttpConfig::for_tests());
     let mut stream = connect(address);
     stream
@@ -351,7 +351,7 @@ fn an_answer_that_only_its_end_delimits_is_reset_when_it_is_cut() {
 }
 
 #[test]
-fn a_refusal_during_an_upload_is_received() {
+fn refusal_during_an_upload_reaches_the_client() {
     let (_server, _, address) = serve(1, HttpConfig::for_tests());
     let mut stream = connect(address);
     let mut writer = stream.try_clone().unwrap();
@@ -383,7 +383,7 @@ fn asked(stream: &mut TcpStream) {
 }
 
 #[test]
-fn a_new_connection_takes_the_place_of_the_longest_idle_one_and_of_no_other() {
+fn new_connection_at_the_limit_closes_only_the_longest_idle_one() {
     let (server, answers, address) = serve(1, at_most(40));
     let mut idle: Vec<TcpStream> = (0..40)
         .map(|_| {
@@ -413,7 +413,7 @@ fn a_new_connection_takes_the_place_of_the_longest_idle_one_and_of_no_other() {
 }
 
 #[test]
-fn who_sends_nothing_or_part_of_a_head_makes_room_and_who_is_answered_stays() {
+fn connections_without_a_complete_request_are_closed_before_active_ones() {
     let (server, _, address) = serve(1, at_most(20));
     let mut visitor = connect(address);
     asked(&mut visitor);
@@ -439,7 +439,7 @@ fn who_sends_nothing_or_part_of_a_head_makes_room_and_who_is_answered_stays() {
 }
 
 #[test]
-fn who_lingers_after_a_refusal_or_owes_a_body_nobody_wants_makes_room() {
+fn connections_with_a_refused_request_or_unread_body_make_room_at_the_limit() {
     let (_server, answers, address) = serve(1, at_most(4));
     let mut crowd = Vec::new();
     for number in 0..40 {
@@ -459,7 +459,7 @@ fn who_lingers_after_a_refusal_or_owes_a_body_nobody_wants_makes_room() {
 }
 
 #[test]
-fn a_lower_limit_closes_the_longest_silent_until_it_holds() {
+fn lowered_connection_limit_closes_the_longest_idle_connections() {
     let (server, _, address) = serve(1, at_most(20));
     let mut idle: Vec<TcpStream> = (0..20)
         .map(|_| {
@@ -481,7 +481,7 @@ fn a_lower_limit_closes_the_longest_silent_until_it_holds() {
 }
 
 #[test]
-fn a_thread_that_hangs_shows_by_its_beat_and_the_others_go_on() {
+fn hung_thread_misses_heartbeats_while_others_continue() {
     let (server, answers, address) = serve(2, HttpConfig::for_tests());
     let control = server.control();
     let mut number = 0;

@@ -10,7 +10,7 @@
 
 int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries);
 void howdah_worker_prepare(void);
-const char *howdah_php_check_library(void);
+const char *howdah_php_check_host(void);
 bool howdah_php_has_opcache(void);
 const char *howdah_php_version(void);
 bool howdah_php_has_setting(const char *name);

@@ -1,9 +1,9 @@
 //! `howdah-php php`: PHP as on a command line. `howdah php` starts it and reads its reports of database writes. It
 //! takes the options of `howdah php` and has no front and no HTTP.
 
+use crate::ExitStatus;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
-use std::process::ExitCode;
 
 use howdah_os::descriptors::take_inherited;
 
@@ -23,7 +23,7 @@ struct CliOptions {
 }
 
 /// Runs the script to its end.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitStatus {
     let options = match parse(arguments) {
         Ok(options) => options,
         Err(why) => return refuse("php", why, 2),

@@ -4,10 +4,10 @@
 //!
 //! The syntax is that of getopt: `--name VALUE`, `--name=VALUE`, `-d VALUE` and `-dVALUE`, and `--` ends the options.
 
+use crate::ExitStatus;
 use std::ffi::{CString, OsString};
 use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::process::ExitCode;
 
 use lexopt::Arg;
 
@@ -193,9 +193,9 @@ pub fn bad_value(option: &str, value: impl Into<String>) -> ArgumentError {
 }
 
 /// Reports why `howdah php` or `howdah run` does not run the script. Returns the exit status.
-pub fn refuse(command: &str, why: impl Display, status: u8) -> ExitCode {
+pub fn refuse(command: &str, why: impl Display, status: u8) -> ExitStatus {
     eprintln!("howdah {command}: {why}");
-    ExitCode::from(status)
+    status
 }
 
 /// Appends one `-d name=value` as a php.ini line, by the quoting rules of php's own `-d` (`php_ini_builder_define`): a

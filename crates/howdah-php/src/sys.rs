@@ -158,6 +158,12 @@ pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
+/// Ignores SIGPIPE, as Rust does before the `main` of a program: a write to a closed pipe is an error.
+pub fn ignore_broken_pipes() {
+    // SAFETY: installs no handler; called before any thread exists.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+}
+
 /// Sends a signal to a child that has not been reaped yet.
 pub fn send_signal(pid: i32, signal: i32) {
     if let (Some(pid), Some(signal)) = (Pid::from_raw(pid), Signal::from_named_raw(signal)) {

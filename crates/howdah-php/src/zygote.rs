@@ -8,12 +8,12 @@
 //!                                                              └─ end of file → retire all → leave
 //! ```
 
+use crate::ExitStatus;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,7 @@ enum ForkedTask {
 const MAX_COMPILE_SECONDS: u32 = 30;
 
 /// Runs the zygote until the front closes the control socket.
-pub fn run(mut options: ZygoteOptions) -> ExitCode {
+pub fn run(mut options: ZygoteOptions) -> ExitStatus {
     let started = take_inherited(options.control_fd)
         .and_then(|control| {
             set_control(Some(control.try_clone()?));
@@ -116,20 +116,20 @@ pub fn run(mut options: ZygoteOptions) -> ExitCode {
         }
         Err((name, message)) => {
             report_failure(name, message);
-            ExitCode::FAILURE
+            1
         }
     }
 }
 
 /// Starts PHP as a zygote would and reports whether that succeeded, for `howdah check`.
-pub fn try_start(mut options: ZygoteOptions, seconds: u32) -> ExitCode {
+pub fn try_start(mut options: ZygoteOptions, seconds: u32) -> ExitStatus {
     // An extension that hangs must not block `howdah check`.
     sys::set_exit_alarm(seconds);
     match start_php(&mut options) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err((name, message)) => {
             report_failure(name, message);
-            ExitCode::FAILURE
+            1
         }
     }
 }
@@ -257,7 +257,7 @@ fn setting_names(lines: &std::ffi::CStr) -> Vec<String> {
 }
 
 impl Zygote {
-    fn serve(mut self) -> ExitCode {
+    fn serve(mut self) -> ExitStatus {
         self.report(
             &ZygoteReport::Ready {
                 version: VERSION,
@@ -479,7 +479,7 @@ impl Zygote {
 
     /// Shuts down after the front has exited: each child finishes its request and exits, and a child that takes longer
     /// than `shutdown_limit` is killed.
-    fn shut_down(mut self) -> ExitCode {
+    fn shut_down(mut self) -> ExitStatus {
         let port = PoolPort::new(self.region.clone());
         for child in &self.children {
             if let Some(word) = port.retire(child.id.index).0 {
@@ -493,12 +493,12 @@ impl Zygote {
                 for child in &self.children {
                     sys::send_signal(child.pid, libc::SIGKILL);
                 }
-                return ExitCode::SUCCESS;
+                return 0;
             }
             sys::wait_readable([Some(self.child_signals.as_fd())], Some(left));
             self.reap_children();
         }
-        ExitCode::SUCCESS
+        0
     }
 }
 

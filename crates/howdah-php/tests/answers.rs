@@ -13,7 +13,7 @@ fn answer_of(text: &str) -> front::ChildResponse {
 }
 
 #[test]
-fn hello_is_answered() {
+fn hello_script_prints_its_query_parameter() {
     let dir = TestDir::new();
     let script = dir.write(
         "hello.php",
@@ -32,7 +32,7 @@ fn hello_is_answered() {
 }
 
 #[test]
-fn every_way_to_set_a_status_is_honoured() {
+fn status_can_be_set_in_every_way() {
     let status = |text: &str| {
         let head = answer_of(text).head.expect("a head");
         (
@@ -58,7 +58,7 @@ fn every_way_to_set_a_status_is_honoured() {
 }
 
 #[test]
-fn a_status_no_response_can_have_becomes_500_and_says_so() {
+fn invalid_status_becomes_a_logged_500() {
     let answer = answer_of("<?php http_response_code(99); echo 1;");
     assert_eq!(answer.status(), 500);
     assert!(answer.logged("BadStatus"), "{:?}", answer.logs);
@@ -92,7 +92,7 @@ fn expose_php_decides_about_x_powered_by() {
 }
 
 #[test]
-fn a_304_carries_no_content_type() {
+fn status_304_has_no_content_type() {
     let answer = answer_of("<?php http_response_code(304); header('ETag: \"x\"');");
     assert_eq!(answer.status(), 304);
     assert!(answer.header("Content-Type").is_empty());
@@ -100,7 +100,7 @@ fn a_304_carries_no_content_type() {
 }
 
 #[test]
-fn a_registered_header_callback_runs_before_the_head() {
+fn header_callback_runs_before_headers_are_sent() {
     let answer = answer_of(
         "<?php header_register_callback(function () { header('X-Late: yes'); }); echo 'body';",
     );
@@ -109,7 +109,7 @@ fn a_registered_header_callback_runs_before_the_head() {
 }
 
 #[test]
-fn early_hints_come_first_and_keep_the_headers() {
+fn early_hints_are_sent_first_and_keep_the_headers() {
     let answer = answer_of(
         "<?php header('Link: </a.css>; rel=preload'); $r = headers_send(103); \
          header('X-Later: 1'); echo $r, '/', http_response_code();",
@@ -124,7 +124,7 @@ fn early_hints_come_first_and_keep_the_headers() {
 }
 
 #[test]
-fn early_hints_after_the_head_are_refused() {
+fn early_hints_after_the_headers_are_refused() {
     let answer = answer_of("<?php echo 'x'; flush(); echo headers_send(103);");
     assert_eq!(answer.informational.len(), 0);
     assert_eq!(answer.text(), "x3");
@@ -133,7 +133,7 @@ fn early_hints_after_the_head_are_refused() {
 }
 
 #[test]
-fn a_head_request_runs_the_script_and_has_no_body() {
+fn head_request_runs_the_script_and_has_no_body() {
     let dir = TestDir::new();
     let script = dir.write("a.php", "<?php header('X-Ran: 1'); echo 'body';");
     let answer = TestFront::start(1, &[]).run(FrontRequest::new("HEAD", &script));
@@ -166,7 +166,7 @@ fn flush_reaches_the_client_while_the_script_runs() {
 }
 
 #[test]
-fn pieces_arrive_in_order_and_one_by_one() {
+fn flushed_pieces_arrive_in_order_and_one_by_one() {
     let dir = TestDir::new();
     let gate = dir.0.join("gate");
     let script = dir.write(
@@ -201,13 +201,13 @@ fn pieces_arrive_in_order_and_one_by_one() {
 }
 
 #[test]
-fn a_small_answer_arrives_in_one_piece() {
+fn small_response_arrives_in_one_piece() {
     let answer = answer_of("<?php for ($i = 0; $i < 100; $i++) { echo $i; ob_flush(); }");
     assert_eq!(answer.pieces, 1);
 }
 
 #[test]
-fn after_finish_request_the_client_is_free_and_the_child_busy() {
+fn finish_request_completes_the_response_while_the_script_continues() {
     let dir = TestDir::new();
     let gate = dir.0.join("gate");
     assert!(
@@ -254,7 +254,7 @@ fn after_finish_request_the_client_is_free_and_the_child_busy() {
 }
 
 #[test]
-fn a_hundred_megabytes_pass_without_growing_the_child() {
+fn large_response_does_not_grow_the_child() {
     let dir = TestDir::new();
     let script = dir.write(
         "big.php",
@@ -276,7 +276,7 @@ fn a_hundred_megabytes_pass_without_growing_the_child() {
 }
 
 #[test]
-fn output_buffers_and_handlers_work_as_ever() {
+fn output_buffers_and_handlers_work() {
     let answer = answer_of(
         "<?php ob_start(fn ($b) => strtoupper($b)); echo 'abc'; ob_end_flush(); \
          ob_start(); echo 'kept back'; header('X-Still: 1');",
@@ -286,14 +286,14 @@ fn output_buffers_and_handlers_work_as_ever() {
 }
 
 #[test]
-fn headers_too_long_for_any_client_become_a_named_500() {
+fn oversized_response_headers_become_a_named_500() {
     let answer = answer_of("<?php header('X-Long: ' . str_repeat('x', 200000)); echo 'body';");
     assert_eq!(answer.status(), 500);
     assert!(answer.logged("HeadTooLong"), "{:?}", answer.logs);
 }
 
 #[test]
-fn a_head_larger_than_the_ring_arrives_whole() {
+fn response_headers_larger_than_the_ring_arrive_whole() {
     let answer = answer_of(
         "<?php for ($i = 0; $i < 100; $i++) { header(\"X-$i: \" . str_repeat('y', 1000)); } echo 'b';",
     );
@@ -302,7 +302,7 @@ fn a_head_larger_than_the_ring_arrives_whole() {
 }
 
 #[test]
-fn text_on_stderr_ends_with_its_request() {
+fn stderr_line_is_completed_at_the_end_of_its_request() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -316,7 +316,7 @@ fn text_on_stderr_ends_with_its_request() {
 }
 
 #[test]
-fn log_messages_travel_with_their_level() {
+fn log_messages_keep_their_level() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",

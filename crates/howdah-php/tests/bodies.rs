@@ -7,7 +7,7 @@ use front::{FrontRequest, TestDir, TestFront};
 const FORM: &str = "application/x-www-form-urlencoded";
 
 #[test]
-fn a_form_is_in_post_and_in_php_input() {
+fn form_is_available_in_post_and_php_input() {
     let dir = TestDir::new();
     let script = dir.write(
         "form.php",
@@ -24,7 +24,7 @@ fn a_form_is_in_post_and_in_php_input() {
 }
 
 #[test]
-fn a_form_longer_than_the_ring_arrives_whole() {
+fn form_longer_than_the_ring_arrives_whole() {
     let dir = TestDir::new();
     let script = dir.write(
         "form.php",
@@ -62,7 +62,7 @@ fn multipart(parts: &[(&str, &str, &[u8])]) -> Vec<u8> {
 const MULTIPART: &str = "multipart/form-data; boundary=frontier";
 
 #[test]
-fn uploads_become_files_and_go_away_after_the_request() {
+fn uploads_become_files_that_are_deleted_after_the_request() {
     let dir = TestDir::new();
     let script = dir.write(
         "upload.php",
@@ -93,7 +93,7 @@ fn uploads_become_files_and_go_away_after_the_request() {
 }
 
 #[test]
-fn a_hundred_megabytes_stream_through_php_input_without_growing_the_child() {
+fn large_body_streams_through_php_input_without_growing_the_child() {
     let dir = TestDir::new();
     let script = dir.write(
         "stream.php",
@@ -109,7 +109,7 @@ fn a_hundred_megabytes_stream_through_php_input_without_growing_the_child() {
 }
 
 #[test]
-fn an_unread_body_holds_nobody_up() {
+fn unread_body_does_not_delay_the_next_request() {
     let dir = TestDir::new();
     let script = dir.write("deaf.php", "<?php echo 'done';");
     let mut front = TestFront::start(1, &[]);
@@ -126,7 +126,7 @@ fn an_unread_body_holds_nobody_up() {
 }
 
 #[test]
-fn a_body_cut_off_ends_short_and_the_script_goes_on() {
+fn truncated_body_ends_short_and_the_script_continues() {
     let dir = TestDir::new();
     let script = dir.write(
         "cut.php",
@@ -142,7 +142,7 @@ fn a_body_cut_off_ends_short_and_the_script_goes_on() {
 }
 
 #[test]
-fn a_post_above_post_max_size_is_dropped_with_a_warning() {
+fn post_above_post_max_size_is_dropped_with_a_warning() {
     let dir = TestDir::new();
     let script = dir.write("max.php", "<?php echo count($_POST);");
     let args = [
@@ -164,7 +164,7 @@ fn a_post_above_post_max_size_is_dropped_with_a_warning() {
 
 /// Hence the server stores such a body like any other: its length does not show that PHP has no use for it.
 #[test]
-fn what_is_above_post_max_size_can_be_read_from_php_input_whatever_its_type() {
+fn body_above_post_max_size_is_readable_from_php_input() {
     let dir = TestDir::new();
     let script = dir.write(
         "input.php",
@@ -181,7 +181,7 @@ fn what_is_above_post_max_size_can_be_read_from_php_input_whatever_its_type() {
 }
 
 #[test]
-fn upload_progress_is_seen_while_the_body_comes() {
+fn upload_progress_is_visible_while_the_body_arrives() {
     let dir = TestDir::new();
     let upload = dir.write("upload.php", "<?php session_start(); echo 'up';");
     let look = dir.write(

@@ -129,14 +129,14 @@ fn fatal_errors_are_500_with_a_log_line() {
 }
 
 #[test]
-fn an_error_after_output_leaves_the_status_as_it_was() {
+fn error_after_output_keeps_the_sent_status() {
     let answer = run_then_valid_script("<?php echo 'begun'; @ob_flush(); flush(); nope();", &[]);
     assert_eq!((answer.status(), answer.text()), (200, "begun".into()));
     assert!(answer.logged("nope"));
 }
 
 #[test]
-fn shown_errors_are_in_the_page() {
+fn displayed_errors_appear_in_the_page() {
     let answer = run_then_valid_script(
         "<?php echo $undefined; echo 'on';",
         &["-d", "display_errors=1"],
@@ -179,7 +179,7 @@ fn time_limit_ends_a_loop() {
 }
 
 #[test]
-fn memory_taken_by_a_post_is_a_500_not_a_dead_child() {
+fn post_above_the_memory_limit_is_a_500_and_not_a_dead_child() {
     let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo 'ran';");
     let mut front = TestFront::start(1, &[QUIET_SETTINGS, &["-d", "memory_limit=2M"]].concat());
@@ -201,7 +201,7 @@ fn memory_taken_by_a_post_is_a_500_not_a_dead_child() {
 }
 
 #[test]
-fn a_script_that_is_not_there_is_a_404() {
+fn missing_script_is_a_404() {
     let dir = TestDir::new();
     let mut front = TestFront::start(1, QUIET_SETTINGS);
     for path in ["nowhere.php", "../etc/passwd", "sub/../nowhere.php"] {
@@ -218,7 +218,7 @@ fn a_script_that_is_not_there_is_a_404() {
 }
 
 #[test]
-fn a_script_that_may_not_be_read_is_a_403() {
+fn unreadable_script_is_a_403() {
     use std::os::unix::fs::PermissionsExt;
     if !front::sys::is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
@@ -236,7 +236,7 @@ fn a_script_that_may_not_be_read_is_a_403() {
 }
 
 #[test]
-fn a_crash_costs_its_own_request_only() {
+fn crash_loses_only_its_own_request() {
     let dir = TestDir::new();
     let crash = dir.write(
         "crash.php",
@@ -256,7 +256,7 @@ fn a_crash_costs_its_own_request_only() {
 }
 
 #[test]
-fn a_client_that_left_ends_the_script_at_its_next_write() {
+fn client_disconnect_ends_the_script_at_its_next_write() {
     let dir = TestDir::new();
     let out = dir.0.join("out");
     let script = dir.write(
@@ -281,7 +281,7 @@ fn a_client_that_left_ends_the_script_at_its_next_write() {
 }
 
 #[test]
-fn a_client_that_leaves_while_the_script_waits_for_room_wakes_it() {
+fn client_disconnect_wakes_a_script_that_waits_for_buffer_space() {
     let dir = TestDir::new();
     let script = dir.write(
         "flood.php",
@@ -299,7 +299,7 @@ fn a_client_that_leaves_while_the_script_waits_for_room_wakes_it() {
 }
 
 #[test]
-fn a_client_that_leaves_while_the_script_waits_for_its_body_wakes_it() {
+fn client_disconnect_wakes_a_script_that_waits_for_its_body() {
     let dir = TestDir::new();
     let script = dir.write(
         "reader.php",

@@ -86,7 +86,7 @@ fn time_limit_set_by_the_script_applies_at_once() {
 }
 
 #[test]
-fn without_limits_no_timer_runs() {
+fn timer_does_not_run_without_limits() {
     let args = ["-d", "max_execution_time=0", "-d", "max_input_time=-1"];
     let Some(mut front) = pool(&args) else { return };
     let dir = TestDir::new();
@@ -99,7 +99,7 @@ fn without_limits_no_timer_runs() {
 }
 
 #[test]
-fn time_limit_is_met_after_requests_that_kept_the_timer() {
+fn time_limit_applies_after_requests_that_kept_the_timer() {
     let args = ["-d", "max_execution_time=30", "-d", "display_errors=1"];
     let mut front = TestFront::start(1, &args);
     front.replaces_bailed_out = true;

@@ -41,7 +41,7 @@ fn opcache_is_on_and_shared_by_all_children() {
 }
 
 #[test]
-fn preloaded_code_is_there_without_being_loaded() {
+fn preloaded_code_is_available_without_include() {
     let dir = TestDir::new();
     let preload = dir.write(
         "preload.php",
@@ -65,7 +65,7 @@ fn preloaded_code_is_there_without_being_loaded() {
 
 /// Under php-fpm this kills about one process in 50 000 requests ("zend_mm_heap corrupted").
 #[test]
-fn opcache_reset_in_a_loop_disturbs_nobody() {
+fn opcache_reset_in_a_loop_disturbs_no_request() {
     let dir = TestDir::new();
     let mut requires = String::new();
     for n in 0..20 {
@@ -134,7 +134,7 @@ fn opcache_reset_in_a_loop_disturbs_nobody() {
 
 /// A child keeps opcache's usage lock while it has work; if it kept the lock while asleep, a wipe would wait for ever.
 #[test]
-fn a_child_that_sleeps_holds_no_lock_on_opcache() {
+fn sleeping_child_holds_no_opcache_lock() {
     let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo getmypid();");
     let reset = dir.write("reset.php", "<?php opcache_reset(); echo 'reset';");

@@ -116,7 +116,7 @@ impl ServerPair {
 }
 
 #[test]
-fn responses_equal_php_fpms() {
+fn responses_equal_those_of_php_fpm() {
     let mut pair = ServerPair::start();
     for text in [
         "<?php echo 'hello';",
@@ -224,7 +224,7 @@ fn methods_bodies_and_credentials_are_seen_as_under_php_fpm() {
 }
 
 #[test]
-fn intended_differences_from_php_fpm() {
+fn differences_from_php_fpm_are_the_intended_ones() {
     let mut pair = ServerPair::start();
     // Output after the end: php-fpm ends the script; here it is discarded and the script continues.
     let marker = pair.dir.0.join("went-on");

@@ -37,7 +37,7 @@ fn start_failure(args: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn ready_tells_versions_and_opcache() {
+fn ready_report_contains_versions_and_opcache() {
     let mut front = TestFront::start_zygote(&["--opcache", "on"]);
     let ZygoteReport::Ready {
         version,
@@ -111,7 +111,7 @@ fn spawn_on_a_missing_row_is_refused() {
 }
 
 #[test]
-fn a_pool_runs_as_its_user() {
+fn pool_runs_as_its_user() {
     if !front::sys::is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
     }
@@ -267,7 +267,7 @@ fn process_memory_is_closed_to_its_own_user() {
 }
 
 #[test]
-fn a_retired_child_finishes_its_request_first() {
+fn retired_child_finishes_its_request_first() {
     let dir = TestDir::new();
     let (gate, script) = (create_gate(&dir), dir.write("block.php", BLOCKING_SCRIPT));
     let mut front = TestFront::start(1, &[]);
@@ -282,7 +282,7 @@ fn a_retired_child_finishes_its_request_first() {
 }
 
 #[test]
-fn a_signal_reaches_the_child_it_is_meant_for_and_no_other() {
+fn signal_reaches_only_the_child_it_is_meant_for() {
     let mut front = TestFront::start(1, &[]);
     let (child, pid) = front.children[0];
     let other = ChildId {
@@ -436,16 +436,16 @@ fn process_titles_name_the_pool() {
 
 #[test]
 fn version_needs_no_front() {
-    let out = std::process::Command::new(env!("CARGO_BIN_EXE_howdah-php"))
+    let out = howdah_test_support::php::howdah_php()
         .arg("--version")
         .output()
         .unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(
-        text.contains("\nphp 8.") && text.contains("\nshm ") && text.contains("NTS"),
+        text.contains("\nlibrary howdah-php-") && text.contains("\nshm "),
         "{text}"
     );
-    let out = std::process::Command::new(env!("CARGO_BIN_EXE_howdah-php"))
+    let out = howdah_test_support::php::howdah_php()
         .arg("--frob")
         .output()
         .unwrap();

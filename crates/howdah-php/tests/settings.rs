@@ -6,7 +6,7 @@ use front::{FrontRequest, TestDir, TestFront};
 use howdah_proto::request::IniKind;
 
 #[test]
-fn site_values_hold_for_their_request_only() {
+fn site_settings_apply_only_to_their_request() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -27,7 +27,7 @@ fn site_values_hold_for_their_request_only() {
 }
 
 #[test]
-fn site_values_hold_already_when_the_request_starts() {
+fn site_settings_apply_from_the_start_of_the_request() {
     let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo count($_POST), ob_get_level();");
     let mut front = TestFront::start(1, &["-d", "output_buffering=0", "-d", "display_errors=0"]);
@@ -42,7 +42,7 @@ fn site_values_hold_already_when_the_request_starts() {
 }
 
 #[test]
-fn an_admin_value_reaches_what_php_value_may_not() {
+fn admin_value_sets_what_php_value_may_not() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -66,7 +66,7 @@ fn an_admin_value_reaches_what_php_value_may_not() {
 }
 
 #[test]
-fn settings_that_would_do_nothing_are_refused_by_name_once() {
+fn settings_without_effect_are_refused_by_name_once() {
     let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo ini_get('disable_functions');");
     let mut front = TestFront::start(1, &["-d", "disable_functions="]);
@@ -141,7 +141,7 @@ fn user_ini_files_apply_from_the_document_root_down() {
 }
 
 #[test]
-fn user_ini_files_are_remembered_for_their_ttl() {
+fn user_ini_files_are_cached_for_their_ttl() {
     let dir = TestDir::new();
     let script = dir.write("x.php", "<?php echo ini_get('precision');");
     dir.write(".user.ini", "precision = 5\n");
@@ -168,7 +168,7 @@ fn user_ini_files_are_remembered_for_their_ttl() {
 }
 
 #[test]
-fn without_a_file_name_there_is_no_user_ini() {
+fn user_ini_is_disabled_without_a_file_name() {
     let dir = TestDir::new();
     let script = dir.write("x.php", "<?php echo ini_get('precision');");
     dir.write(".user.ini", "precision = 5\n");
@@ -179,7 +179,7 @@ fn without_a_file_name_there_is_no_user_ini() {
 }
 
 #[test]
-fn a_script_runs_in_its_own_directory_whatever_the_last_one_did() {
+fn script_runs_in_its_own_directory_whatever_the_previous_one_did() {
     let dir = TestDir::new();
     let one = dir.write(
         "one/a.php",
@@ -203,7 +203,7 @@ fn a_script_runs_in_its_own_directory_whatever_the_last_one_did() {
 }
 
 #[test]
-fn a_request_begins_in_its_scripts_directory_whichever_came_before() {
+fn relative_settings_resolve_in_the_directory_of_the_script() {
     let dir = TestDir::new();
     let sub = dir.write("sub/x.php", "<?php echo 'sub ', getcwd();");
     let base = dir.write("b.php", "<?php echo 'hello ', getcwd();");
@@ -233,7 +233,7 @@ fn a_request_begins_in_its_scripts_directory_whichever_came_before() {
 }
 
 #[test]
-fn a_setting_of_opcache_is_obeyed_whoever_says_it() {
+fn opcache_setting_is_obeyed_from_every_source() {
     let dir = TestDir::new();
     let script = dir.write("i.php", "<?php echo ini_get('opcache.enable');");
     let ini = dir.write("php.ini", "opcache.enable = \"${NOT_SET}0\"\n");
@@ -252,7 +252,7 @@ fn a_setting_of_opcache_is_obeyed_whoever_says_it() {
 }
 
 #[test]
-fn a_setting_that_php_does_not_know_is_named_and_no_other() {
+fn unknown_setting_is_the_only_one_reported() {
     let settings = [
         "memory_limt=1G",
         "memory_limit=1G",
@@ -271,7 +271,7 @@ fn a_setting_that_php_does_not_know_is_named_and_no_other() {
 }
 
 #[test]
-fn an_unreadable_script_is_one_line_in_the_log_and_named_to_the_client() {
+fn unreadable_script_is_one_log_line_and_a_named_403() {
     if !front::sys::is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
     }
@@ -291,7 +291,7 @@ fn an_unreadable_script_is_one_line_in_the_log_and_named_to_the_client() {
 }
 
 #[test]
-fn a_directory_replaced_under_the_same_name_is_noticed() {
+fn changed_symlink_to_the_script_directory_is_noticed() {
     let dir = TestDir::new();
     dir.write(
         "r1/a.php",
@@ -329,7 +329,7 @@ fn a_directory_replaced_under_the_same_name_is_noticed() {
 }
 
 #[test]
-fn a_child_does_not_grow_from_request_to_request() {
+fn child_memory_does_not_grow_over_requests() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",

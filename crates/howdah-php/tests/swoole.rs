@@ -11,7 +11,7 @@ use std::path::Path;
 use swoole_rig::{RigDirectory, SwooleScript, run_to_end, serving};
 
 #[test]
-fn the_script_of_the_benchmark_runs_unchanged() {
+fn swoole_benchmark_script_runs_unchanged() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts/hello_swoole.php");
     let script = SwooleScript::start_file(RigDirectory::new(), &file);
     let mut client = script.connect();
@@ -36,7 +36,7 @@ fn the_script_of_the_benchmark_runs_unchanged() {
 }
 
 #[test]
-fn all_three_spellings_are_the_same_classes() {
+fn swoole_class_aliases_name_the_same_classes() {
     for (server, request, response) in [
         (
             "swoole_http_server",
@@ -67,7 +67,7 @@ fn all_three_spellings_are_the_same_classes() {
 }
 
 #[test]
-fn a_request_carries_what_the_client_sent() {
+fn swoole_request_carries_what_the_client_sent() {
     let script = serving(
         r#"$server = $q->server;
         unset($server['request_time'], $server['request_time_float'], $server['master_time'],
@@ -101,7 +101,7 @@ fn a_request_carries_what_the_client_sent() {
 }
 
 #[test]
-fn a_request_is_whole_whichever_way_it_is_looked_at() {
+fn swoole_request_is_complete_however_it_is_read() {
     let script = serving(
         r#"switch ($q->server['path_info']) {
             case '/dump': ob_start(); var_dump($q); $r->end(ob_get_clean()); break;
@@ -145,7 +145,7 @@ fn a_request_is_whole_whichever_way_it_is_looked_at() {
 }
 
 #[test]
-fn uploads_are_files_until_the_request_is_over() {
+fn swoole_uploads_are_files_until_the_request_ends() {
     let script = serving(
         r#"if ($q->server['path_info'] === '/gone') { return $r->end(json_encode(file_exists($q->get['f']))); }
         $f = $q->files['up'];
@@ -166,7 +166,7 @@ fn uploads_are_files_until_the_request_is_over() {
 }
 
 #[test]
-fn files_of_a_forms_array_are_grouped_as_swoole_groups_them_or_as_php_does() {
+fn swoole_file_arrays_are_grouped_as_in_swoole_or_as_in_php() {
     let part = |name: &str, file: &str| {
         format!(
             "--xx\r\nContent-Disposition: form-data; name=\"{name}\"; filename=\"{file}\"\r\n\r\n{file}!\r\n"
@@ -207,7 +207,7 @@ fn files_of_a_forms_array_are_grouped_as_swoole_groups_them_or_as_php_does() {
 }
 
 #[test]
-fn declared_properties_cannot_be_unset() {
+fn declared_swoole_properties_cannot_be_unset() {
     let script = serving(
         r#"$said = [];
         foreach ([$r, $q] as $object) {
@@ -227,7 +227,7 @@ fn declared_properties_cannot_be_unset() {
 }
 
 #[test]
-fn chunked_and_awaited_bodies_arrive_whole() {
+fn swoole_bodies_arrive_whole_when_chunked_or_after_continue() {
     let script = serving("$r->end(strlen($q->rawContent()) . ' ' . json_encode($q->post));");
     let mut client = script.connect();
     client.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na=1\r\n4\r\n&b=2\r\n0\r\n\r\n");
@@ -245,7 +245,7 @@ fn chunked_and_awaited_bodies_arrive_whole() {
 }
 
 #[test]
-fn headers_are_written_as_swoole_writes_them() {
+fn response_headers_are_written_as_in_swoole() {
     let script = serving(
         r#"$r->header('x-lower-case', 'a');
         $r->header('x-Raw', 'b', false);
@@ -287,7 +287,7 @@ fn headers_are_written_as_swoole_writes_them() {
 }
 
 #[test]
-fn cookies_and_redirections_are_swooles() {
+fn cookies_and_redirections_are_written_as_in_swoole() {
     let script = serving(
         r#"if ($q->server['path_info'] === '/go') { return $r->redirect('/there?a=b', 301); }
         $r->cookie('a', 'b c;', 1700000000, '/p', 'example.org', true, true, 'Lax', 'High');
@@ -315,7 +315,7 @@ fn cookies_and_redirections_are_swooles() {
 }
 
 #[test]
-fn a_cookie_that_expires_later_says_in_how_many_seconds() {
+fn swoole_cookie_with_expiry_has_max_age() {
     let script = serving("$r->cookie('a', 'b', time() + 3600); $r->end();");
     let answer = script.get("/");
     let (_, age) = answer.headers("Set-Cookie")[0]
@@ -326,7 +326,7 @@ fn a_cookie_that_expires_later_says_in_how_many_seconds() {
 }
 
 #[test]
-fn cookies_are_read_as_php_reads_them() {
+fn swoole_cookies_are_parsed_as_in_php() {
     let script = serving("$r->end(json_encode($q->cookie));");
     let mut client = script.connect();
     for (sent, read) in [
@@ -351,7 +351,7 @@ fn cookies_are_read_as_php_reads_them() {
 }
 
 #[test]
-fn sessions_start_in_every_callback_whatever_was_printed() {
+fn swoole_session_starts_in_every_callback_despite_printed_output() {
     let script = SwooleScript::start_in(
         RigDirectory::new(),
         r#"echo "printed by the manager\n";
@@ -380,7 +380,7 @@ fn sessions_start_in_every_callback_whatever_was_printed() {
 }
 
 #[test]
-fn a_session_is_its_requests_and_never_the_next_visitors() {
+fn swoole_session_does_not_leak_to_the_next_visitor() {
     let script = SwooleScript::start_in(
         RigDirectory::new(),
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
@@ -427,7 +427,7 @@ fn a_session_is_its_requests_and_never_the_next_visitors() {
 }
 
 #[test]
-fn a_bailout_that_the_session_module_catches_is_the_last_act_of_a_worker() {
+fn bailout_in_a_session_write_ends_the_swoole_worker() {
     let script = SwooleScript::start_in(
         RigDirectory::new(),
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
@@ -459,7 +459,7 @@ fn a_bailout_that_the_session_module_catches_is_the_last_act_of_a_worker() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_by_name_before_anything_is_served() {
+fn unsupported_swoole_features_are_refused_by_name_before_serving() {
     let with = |settings: &str| {
         format!(
             r#"$s = new Swoole\Http\Server("127.0.0.1", 0); $s->set({settings});
@@ -492,7 +492,7 @@ fn what_is_not_there_is_refused_by_name_before_anything_is_served() {
 }
 
 #[test]
-fn settings_without_effect_and_unknown_ones_are_named() {
+fn swoole_settings_without_effect_and_unknown_ones_are_logged() {
     let script = SwooleScript::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1, 'enable_coroutine' => true, 'wroker_num' => 4, 'reactor_num' => 2, 'stats_file' => '/x']);
@@ -514,7 +514,7 @@ fn settings_without_effect_and_unknown_ones_are_named() {
 }
 
 #[test]
-fn a_script_without_a_server_is_a_command_line_script() {
+fn script_without_a_swoole_server_runs_as_a_command_line_script() {
     let (status, said) = run_to_end(
         r#"$sent = headers_sent();
         echo PHP_SAPI, ' ', implode(',', array_slice($argv, 1)) !== '' ? 'args' : 'none', ' ',

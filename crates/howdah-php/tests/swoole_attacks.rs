@@ -35,7 +35,7 @@ fn serving(settings: &str) -> SwooleScript {
 const KIB: u64 = 1024;
 
 #[test]
-fn a_slow_reader_of_a_stream_holds_no_worker() {
+fn slow_reader_of_a_stream_does_not_block_the_swoole_worker() {
     let script = serving("[]");
     let mut slow = script.connect();
     slow.send(b"GET /stream HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -68,7 +68,7 @@ fn slow_reader_is_disconnected() {
 }
 
 #[test]
-fn a_body_that_comes_too_slowly_is_refused() {
+fn swoole_body_below_the_minimum_rate_is_refused() {
     let script = serving("[]");
     let mut slow = script.connect();
     slow.send(b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n");
@@ -89,7 +89,7 @@ fn a_body_that_comes_too_slowly_is_refused() {
 }
 
 #[test]
-fn unfinished_bodies_and_unread_answers_cost_little_memory() {
+fn unfinished_bodies_and_unread_responses_cost_a_swoole_worker_little_memory() {
     let script = serving("[]");
     assert_eq!(script.get("/").text(), "ok");
     let before = script.worker_memory();
@@ -119,7 +119,7 @@ fn unfinished_bodies_and_unread_answers_cost_little_memory() {
 }
 
 #[test]
-fn an_idle_connection_does_not_cost_what_its_largest_request_did() {
+fn idle_swoole_connection_releases_the_memory_of_its_largest_request() {
     let script = serving("[]");
     assert_eq!(script.get("/").text(), "ok");
     let before = script.worker_memory();
@@ -135,7 +135,7 @@ fn an_idle_connection_does_not_cost_what_its_largest_request_did() {
 }
 
 #[test]
-fn silent_connections_at_the_limit_keep_nobody_out() {
+fn silent_swoole_connections_at_the_limit_do_not_lock_out_visitors() {
     let script = serving("['max_connection' => 20]");
     let mut regular = script.connect();
     let mut silent = Vec::new();
@@ -198,7 +198,7 @@ fn upload_max_filesize_lets_forms_with_files_be_longer_than_other_bodies() {
 }
 
 #[test]
-fn without_room_for_files_what_fits_memory_is_served_and_the_rest_named() {
+fn missing_spill_directory_refuses_only_bodies_that_do_not_fit_memory() {
     let script = serving(
         "['upload_tmp_dir' => '/nonexistent', 'package_max_length' => 300000, 'upload_max_filesize' => 1 << 20, 'socket_buffer_size' => 65536]",
     );
@@ -227,7 +227,7 @@ fn without_room_for_files_what_fits_memory_is_served_and_the_rest_named() {
 }
 
 #[test]
-fn a_head_that_comes_byte_by_byte_is_a_head() {
+fn swoole_request_sent_byte_by_byte_is_parsed() {
     let script = serving("[]");
     let mut client = script.connect();
     client.stream.set_nodelay(true).unwrap();
@@ -240,7 +240,7 @@ fn a_head_that_comes_byte_by_byte_is_a_head() {
 }
 
 #[test]
-fn heads_may_be_as_long_as_swooles() {
+fn request_headers_may_be_as_long_as_in_swoole() {
     let script = serving("[]");
     let mut client = script.connect();
     let long = |n: usize| format!("/?{}", "a".repeat(n));

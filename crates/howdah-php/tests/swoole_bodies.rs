@@ -8,7 +8,7 @@ mod swoole_rig;
 use swoole_rig::{RigDirectory, SwooleScript, run_to_end, serving};
 
 #[test]
-fn an_answer_is_ended_once_and_its_calls_say_so() {
+fn swoole_response_methods_return_false_after_end() {
     let script = serving(
         r#"if ($q->server['path_info'] === '/first') { $r->end('x'); $GLOBALS['seen'] = [@$r->end('y'), @$r->write('z'), @$r->header('a', 'b'), @$r->status(500), $r->isWritable()]; return; }
         $r->end(json_encode($GLOBALS['seen']));"#,
@@ -18,7 +18,7 @@ fn an_answer_is_ended_once_and_its_calls_say_so() {
 }
 
 #[test]
-fn pieces_are_chunks_and_old_clients_get_them_plain() {
+fn swoole_written_pieces_are_chunked_except_for_http_1_0() {
     let script = serving("$r->write('one'); $r->write('two'); $r->end('three');");
     let mut client = script.connect();
     let answer = client.get("/");
@@ -36,7 +36,7 @@ fn pieces_are_chunks_and_old_clients_get_them_plain() {
 }
 
 #[test]
-fn answers_that_have_no_body_are_sent_without_one() {
+fn swoole_responses_to_head_and_with_204_or_304_have_no_body() {
     let script = serving(
         r#"if ($q->server['path_info'] === '/write') { $r->write('a'); return $r->end('b'); }
         if (isset($q->get['s'])) { $r->status((int) $q->get['s']); }
@@ -58,7 +58,7 @@ fn answers_that_have_no_body_are_sent_without_one() {
 }
 
 #[test]
-fn files_are_sent_whole_or_in_part() {
+fn swoole_sendfile_sends_whole_files_and_parts() {
     let scratch = RigDirectory::new();
     let large: String = "0123456789".repeat(300_000);
     scratch.write("large.txt", &large);
@@ -88,7 +88,7 @@ fn files_are_sent_whole_or_in_part() {
 }
 
 #[test]
-fn bodies_are_compressed_for_clients_that_can() {
+fn swoole_bodies_are_compressed_for_clients_that_accept_gzip() {
     let script = serving("$r->end(str_repeat('howdah ', 1000));");
     let mut client = script.connect();
     let packed = client.request("GET", "/", "Accept-Encoding: br, gzip\r\n", b"");
@@ -105,7 +105,7 @@ fn bodies_are_compressed_for_clients_that_can() {
 }
 
 #[test]
-fn only_the_named_media_types_are_compressed() {
+fn swoole_compression_is_limited_to_the_configured_media_types() {
     let script = SwooleScript::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1, 'http_compression_types' => ['text/html', 'application/json']]);
@@ -134,7 +134,7 @@ fn only_the_named_media_types_are_compressed() {
 }
 
 #[test]
-fn an_empty_field_of_the_servers_own_is_left_out_and_switches_compression_off() {
+fn empty_server_header_is_omitted_and_empty_content_encoding_disables_compression() {
     let script = serving(
         "$r->header('Content-Encoding', ''); $r->header('Server', ''); $r->header('Content-Length', '');
         $r->header('X-Own', ''); $r->end(str_repeat('howdah ', 1000));",
@@ -150,7 +150,7 @@ fn an_empty_field_of_the_servers_own_is_left_out_and_switches_compression_off() 
 }
 
 #[test]
-fn static_files_are_sent_and_nothing_else_is() {
+fn swoole_static_handler_sends_only_public_files() {
     let scratch = RigDirectory::new();
     scratch.write("www/a.css", "css");
     scratch.write("www/index.php", "<?php secret");
@@ -216,7 +216,7 @@ fn static_files_are_sent_and_nothing_else_is() {
 }
 
 #[test]
-fn what_is_missing_below_a_static_location_is_404_without_the_script() {
+fn missing_file_below_a_static_location_is_a_404_without_the_script() {
     let scratch = RigDirectory::new();
     scratch.write("www/static/a.css", "css");
     scratch.write("www/static/dir/.env", "secret");

@@ -23,7 +23,7 @@ fn serving(settings: &str, code: &str) -> SwooleScript {
 }
 
 #[test]
-fn invalid_http_is_refused_as_by_the_front() {
+fn swoole_server_refuses_invalid_http_as_the_front_does() {
     let script = serving(
         "['worker_num' => 1, 'package_max_length' => 100]",
         "$r->end('ok');",
@@ -69,7 +69,7 @@ fn invalid_http_is_refused_as_by_the_front() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order() {
+fn swoole_pipelined_requests_are_answered_in_order() {
     let script = serving("['worker_num' => 1]", "$r->end($q->get['n']);");
     let mut client = script.connect();
     let all: String = (0..50)
@@ -87,7 +87,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn a_reader_that_pauses_gets_everything_and_holds_nobody_up() {
+fn paused_reader_gets_everything_and_does_not_block_the_swoole_worker() {
     let script = serving(
         "['worker_num' => 1]",
         "$r->end($q->server['path_info'] === '/large' ? str_repeat('0123456789', 2000000) : 'small');",
@@ -105,7 +105,7 @@ fn a_reader_that_pauses_gets_everything_and_holds_nobody_up() {
 }
 
 #[test]
-fn a_stream_waits_for_its_reader_and_loses_nothing() {
+fn swoole_stream_waits_for_its_reader_and_loses_nothing() {
     let script = serving(
         "['worker_num' => 1, 'socket_buffer_size' => 65536]",
         "for ($i = 0; $i < 400; $i++) { if (!$r->write(str_repeat(chr(97 + $i % 26), 20000))) { return; } } $r->end();",
@@ -122,7 +122,7 @@ fn a_stream_waits_for_its_reader_and_loses_nothing() {
 }
 
 #[test]
-fn a_client_that_hangs_up_harms_nobody() {
+fn swoole_write_fails_after_a_client_disconnect() {
     let script = serving(
         "['worker_num' => 1]",
         "for ($i = 0; $i < 100; $i++) { if (!$r->write(str_repeat('x', 100000))) { $GLOBALS['gone'] = true; return; } }
@@ -140,7 +140,7 @@ fn a_client_that_hangs_up_harms_nobody() {
 }
 
 #[test]
-fn a_request_can_be_read_after_its_connection_is_over() {
+fn swoole_request_is_readable_after_its_connection_was_closed() {
     let script = serving(
         "['worker_num' => 1]",
         r#"if ($q->server['path_info'] === '/') { return $r->end('ok'); }
@@ -161,7 +161,7 @@ fn a_request_can_be_read_after_its_connection_is_over() {
 }
 
 #[test]
-fn silent_connections_are_closed_and_half_a_request_is_told_so() {
+fn idle_swoole_connections_are_closed_and_partial_requests_get_a_408() {
     let script = serving(
         "['worker_num' => 1, 'max_idle_time' => 1]",
         "$r->end('ok');",
@@ -195,7 +195,7 @@ fn silent_connections_are_closed_and_half_a_request_is_told_so() {
 }
 
 #[test]
-fn many_idle_connections_cost_little_and_none_of_their_neighbours() {
+fn idle_swoole_connections_cost_little_memory_and_stay_open() {
     let script = serving(
         "['worker_num' => 1]",
         "$r->end($q->server['path_info'] === '/n' ? (string) $s->stats()['connection_num'] : 'ok');",
@@ -236,7 +236,7 @@ fn persistent_connections_are_shared_among_workers() {
 }
 
 #[test]
-fn an_exception_costs_its_request_and_nothing_else() {
+fn exception_in_a_swoole_callback_fails_only_its_request() {
     let script = serving(
         "['worker_num' => 1]",
         r#"switch ($q->server['path_info']) {
@@ -285,7 +285,7 @@ fn an_exception_costs_its_request_and_nothing_else() {
 }
 
 #[test]
-fn a_fatal_error_or_a_crash_costs_one_worker_and_the_next_one_serves() {
+fn swoole_worker_is_replaced_after_a_fatal_error_or_crash() {
     let script = serving(
         "['worker_num' => 1]",
         r#"switch ($q->server['path_info']) {
@@ -354,7 +354,7 @@ fn workers(script: &SwooleScript, count: usize) -> BTreeSet<i32> {
 }
 
 #[test]
-fn a_reload_under_load_drops_nothing_and_replaces_every_worker() {
+fn swoole_reload_under_load_replaces_every_worker_and_drops_no_request() {
     let script = serving("['worker_num' => 2]", "$r->end((string) getmypid());");
     let answers = load(&script, || {
         for _ in 0..3 {
@@ -371,7 +371,7 @@ fn a_reload_under_load_drops_nothing_and_replaces_every_worker() {
 }
 
 #[test]
-fn workers_are_replaced_after_their_requests_and_nothing_is_dropped() {
+fn swoole_workers_are_replaced_after_max_request_and_drop_no_request() {
     let script = serving(
         "['worker_num' => 2, 'max_request' => 20, 'max_request_grace' => 10]",
         "$r->end((string) getmypid());",
@@ -387,7 +387,7 @@ fn workers_are_replaced_after_their_requests_and_nothing_is_dropped() {
 }
 
 #[test]
-fn a_worker_killed_under_load_is_replaced_and_others_serve_on() {
+fn killed_swoole_workers_are_replaced() {
     let script = serving("['worker_num' => 2]", "$r->end((string) getmypid());");
     for pid in workers(&script, 2) {
         signal_to(pid, libc::SIGKILL);
@@ -398,7 +398,7 @@ fn a_worker_killed_under_load_is_replaced_and_others_serve_on() {
 }
 
 #[test]
-fn a_stop_finishes_what_runs_and_calls_the_script() {
+fn swoole_stop_finishes_running_requests_and_calls_the_stop_events() {
     let script = SwooleScript::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1, 'pid_file' => "$argv[1]/pid"]);
@@ -443,7 +443,7 @@ fn a_stop_finishes_what_runs_and_calls_the_script() {
 }
 
 #[test]
-fn a_stop_while_workers_start_reaches_every_one_of_them() {
+fn swoole_stop_while_workers_start_reaches_all_of_them() {
     // The fourth worker requests the stop while the manager forks the others: some receive the signal before they could
     // have handlers.
     for _ in 0..8 {
@@ -462,7 +462,7 @@ fn a_stop_while_workers_start_reaches_every_one_of_them() {
 }
 
 #[test]
-fn workers_leave_when_their_manager_is_killed() {
+fn swoole_workers_exit_when_their_manager_is_killed() {
     let script = serving("['worker_num' => 1]", "$r->end((string) getmypid());");
     let worker: i32 = script.get("/").text().parse().unwrap();
     script.signal(libc::SIGKILL);
@@ -475,7 +475,7 @@ fn workers_leave_when_their_manager_is_killed() {
 }
 
 #[test]
-fn a_worker_that_cannot_start_says_why_and_does_not_spin() {
+fn swoole_worker_that_fails_to_start_is_logged_and_delayed() {
     let script = SwooleScript::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1]);
@@ -496,7 +496,7 @@ fn a_worker_that_cannot_start_says_why_and_does_not_spin() {
 }
 
 #[test]
-fn timers_tick_and_stop_and_answer_later() {
+fn swoole_timers_tick_stop_and_send_late_responses() {
     let script = serving(
         "['worker_num' => 1]",
         r#"if ($q->server['path_info'] === '/later') {
@@ -525,7 +525,7 @@ fn timers_tick_and_stop_and_answer_later() {
 }
 
 #[test]
-fn tables_and_atomics_are_shared_by_all_workers() {
+fn swoole_tables_and_atomics_are_shared_by_all_workers() {
     let script = SwooleScript::start(
         r#"$t = new Swoole\Table(64);
         $t->column('n', Swoole\Table::TYPE_INT); $t->column('f', Swoole\Table::TYPE_FLOAT); $t->column('s', Swoole\Table::TYPE_STRING, 8);
@@ -577,7 +577,7 @@ fn tables_and_atomics_are_shared_by_all_workers() {
 }
 
 #[test]
-fn a_server_script_of_octanes_shape_runs() {
+fn octane_style_server_script_runs() {
     let script = SwooleScript::start(
         r#"use Swoole\Http\Server; use Swoole\Timer; use Swoole\Table;
         class TimerTable extends Table {}
@@ -634,7 +634,7 @@ fn a_server_script_of_octanes_shape_runs() {
 }
 
 #[test]
-fn server_methods_report_and_control_it() {
+fn swoole_server_methods_report_and_control_the_server() {
     let script = serving(
         "['worker_num' => 1]",
         r#"switch ($q->server['path_info']) {

@@ -8,7 +8,7 @@ mod swoole_rig;
 use swoole_rig::{RigDirectory, SwooleScript, run_to_end};
 
 #[test]
-fn settings_and_events_have_swooles_names() {
+fn swoole_constants_name_settings_and_events() {
     let script = SwooleScript::start(
         r#"use Swoole\Constant;
         $s = new Swoole\Http\Server("127.0.0.1", 0);
@@ -26,7 +26,7 @@ fn settings_and_events_have_swooles_names() {
 }
 
 #[test]
-fn a_script_that_only_sets_timers_runs_them() {
+fn script_that_only_sets_swoole_timers_runs_them() {
     let (status, said) = run_to_end(
         r#"$n = 0;
         Swoole\Timer::tick(5, function ($id) use (&$n) { echo "tick "; if (++$n === 3) { Swoole\Timer::clear($id); } });
@@ -38,7 +38,7 @@ fn a_script_that_only_sets_timers_runs_them() {
 }
 
 #[test]
-fn a_timer_that_exits_or_throws_ends_such_a_script() {
+fn timer_that_exits_or_throws_ends_a_script_without_swoole_server() {
     let (status, said) = run_to_end(
         r#"register_shutdown_function(fn () => print("bye"));
         Swoole\Timer::tick(1, function () { echo "once "; exit(7); });"#,
@@ -95,7 +95,7 @@ fn timer_info_works_in_a_cleared_timers_callback() {
 }
 
 #[test]
-fn names_that_scripts_look_for_are_there() {
+fn swoole_constants_and_return_types_exist() {
     let (_, said) = run_to_end(
         "echo json_encode([SWOOLE_HAVE_ZLIB, SWOOLE_HAVE_COMPRESSION, SWOOLE_DISPATCH_STREAM, SWOOLE_DISPATCH_CONCURRENT_LB,
             (string) (new ReflectionFunction('swoole_timer_list'))->getReturnType()]);",
@@ -104,7 +104,7 @@ fn names_that_scripts_look_for_are_there() {
 }
 
 #[test]
-fn an_atomic_wakes_a_worker_that_waits_for_it() {
+fn swoole_atomic_wakes_a_waiting_worker() {
     let script = SwooleScript::start(
         r#"$a = new Swoole\Atomic(0);
         $s = new Swoole\Http\Server("127.0.0.1", 0);
@@ -124,7 +124,7 @@ fn an_atomic_wakes_a_worker_that_waits_for_it() {
 }
 
 #[test]
-fn a_table_counts_what_was_done_with_it() {
+fn swoole_table_stats_count_its_operations() {
     let (_, said) = run_to_end(
         r#"$t = new Swoole\Table(64);
         $t->column('n', Swoole\Table::TYPE_INT);
@@ -139,7 +139,7 @@ fn a_table_counts_what_was_done_with_it() {
 }
 
 #[test]
-fn a_script_names_the_media_types_of_its_files() {
+fn swoole_mime_type_functions_set_the_content_type_of_files() {
     let scratch = RigDirectory::new();
     scratch.write("www/a.usdz", "model");
     scratch.write("www/index.php", "<?php secret");
@@ -166,7 +166,7 @@ fn a_script_names_the_media_types_of_its_files() {
 }
 
 #[test]
-fn trailers_follow_a_chunked_body_and_no_other() {
+fn swoole_trailers_follow_only_a_chunked_body() {
     let script = SwooleScript::start(
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1]);

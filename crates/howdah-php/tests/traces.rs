@@ -5,7 +5,7 @@ mod front;
 use front::{FrontRequest, TestDir, TestFront, is_alive};
 
 #[test]
-fn the_stack_of_a_child_stuck_in_a_call_is_told() {
+fn trace_shows_the_stack_of_a_child_stuck_in_a_call() {
     let dir = TestDir::new();
     let script = dir.write(
         "stuck.php",
@@ -33,7 +33,7 @@ fn the_stack_of_a_child_stuck_in_a_call_is_told() {
 }
 
 #[test]
-fn the_stack_of_a_child_stuck_in_a_loop_is_told() {
+fn trace_shows_the_stack_of_a_child_stuck_in_a_loop() {
     let dir = TestDir::new();
     let script = dir.write(
         "loop.php",
@@ -60,7 +60,7 @@ fn the_stack_of_a_child_stuck_in_a_loop_is_told() {
 }
 
 #[test]
-fn a_stack_that_changes_while_it_is_read_harms_nobody() {
+fn trace_of_a_changing_stack_does_not_harm_the_child() {
     let dir = TestDir::new();
     // Calls, generators, closures, included files and freed frames, as fast as possible.
     let script = dir.write(
@@ -92,7 +92,7 @@ fn a_stack_that_changes_while_it_is_read_harms_nobody() {
 }
 
 #[test]
-fn deep_recursion_is_told_only_so_far() {
+fn trace_of_deep_recursion_is_limited() {
     let dir = TestDir::new();
     let script = dir.write("deep.php", "<?php function f($n) { if ($n) { f($n - 1); } else { echo 'in'; flush(); sleep(1000); } } f(5000);");
     let mut front = TestFront::start(1, &["-d", "output_buffering=0"]);

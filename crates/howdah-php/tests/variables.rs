@@ -16,7 +16,7 @@ fn bare(args: &[&str]) -> TestFront {
 }
 
 #[test]
-fn server_holds_what_was_sent_and_nothing_else() {
+fn server_superglobal_holds_only_the_sent_variables() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -47,7 +47,7 @@ fn server_holds_what_was_sent_and_nothing_else() {
 }
 
 #[test]
-fn the_environment_names_the_user_that_runs_php() {
+fn environment_names_the_user_that_runs_php() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -70,7 +70,7 @@ fn the_environment_names_the_user_that_runs_php() {
 }
 
 #[test]
-fn what_is_sent_wins_over_the_environment() {
+fn sent_variables_override_the_environment() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -94,7 +94,7 @@ fn what_is_sent_wins_over_the_environment() {
 }
 
 #[test]
-fn the_environment_of_one_site_is_not_that_of_the_next() {
+fn environment_of_one_site_does_not_reach_the_next() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -108,7 +108,7 @@ fn the_environment_of_one_site_is_not_that_of_the_next() {
 }
 
 #[test]
-fn the_process_environment_is_seen_as_a_script_left_it() {
+fn putenv_changes_are_visible_only_until_the_request_ends() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -137,7 +137,7 @@ fn the_process_environment_is_seen_as_a_script_left_it() {
 }
 
 #[test]
-fn env_holds_the_environment_and_no_headers() {
+fn env_superglobal_holds_the_environment_and_no_headers() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -150,7 +150,7 @@ fn env_holds_the_environment_and_no_headers() {
 }
 
 #[test]
-fn http_proxy_from_a_client_is_no_environment() {
+fn http_proxy_header_does_not_reach_the_environment() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -181,7 +181,7 @@ fn filter_input_sees_the_server_variables() {
 }
 
 #[test]
-fn another_default_filter_is_applied_to_server_variables() {
+fn default_filter_setting_applies_to_server_variables() {
     let dir = TestDir::new();
     let script = dir.write("a.php", "<?php echo $_SERVER['HTTP_X'], ' ', filter_input(INPUT_SERVER, 'HTTP_X', FILTER_UNSAFE_RAW);");
     let mut front = bare(&["-d", "filter.default=special_chars"]);
@@ -250,7 +250,7 @@ fn cookies_and_sessions_work() {
 }
 
 #[test]
-fn argv_comes_from_the_query_only_where_asked_for() {
+fn argv_comes_from_the_query_only_with_register_argc_argv() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -267,7 +267,7 @@ fn argv_comes_from_the_query_only_where_asked_for() {
 }
 
 #[test]
-fn the_sapi_has_a_name_that_applications_know() {
+fn sapi_name_is_fpm_fcgi() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",
@@ -280,7 +280,7 @@ fn the_sapi_has_a_name_that_applications_know() {
 }
 
 #[test]
-fn without_auto_globals_jit_server_is_there_all_the_same() {
+fn server_superglobal_exists_without_auto_globals_jit() {
     let dir = TestDir::new();
     let script = dir.write(
         "a.php",

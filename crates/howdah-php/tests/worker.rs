@@ -21,7 +21,7 @@ fn response_and_exit(
 }
 
 #[test]
-fn a_script_boots_once_and_its_callback_answers_every_request() {
+fn worker_script_boots_once_and_its_callback_answers_every_request() {
     let boot = "$boots = ($boots ?? 0) + 1; $n = 0;";
     let mut worker = Worker::boot(boot, "", &["-d", "expose_php=1"]);
     let count = "echo $GLOBALS['boots'], ' ', ++$GLOBALS['n'], ' ', getmypid(); http_response_code(201); header('X-N: ' . $GLOBALS['n']);";
@@ -37,7 +37,7 @@ fn a_script_boots_once_and_its_callback_answers_every_request() {
 }
 
 #[test]
-fn the_request_is_the_clients_and_the_boot_has_one_of_its_own() {
+fn worker_request_and_boot_have_superglobals_of_their_own() {
     let boot = "$boot = $_SERVER; $get = $_GET;";
     let mut worker = Worker::boot(boot, "", &[]);
     let ask = "echo json_encode([$GLOBALS['boot']['FRANKENPHP_WORKER'], $GLOBALS['boot']['REQUEST_METHOD'],
@@ -58,7 +58,7 @@ fn the_request_is_the_clients_and_the_boot_has_one_of_its_own() {
 }
 
 #[test]
-fn ordinary_children_have_no_worker_functions_which_scripts_take_for_worker_mode() {
+fn worker_functions_do_not_exist_in_ordinary_children() {
     let dir = TestDir::new();
     let script = dir.write("i.php", "<?php var_dump(function_exists('frankenphp_handle_request'), function_exists('howdah_handle_request'), isset($_SERVER['FRANKENPHP_WORKER']));");
     let mut front = TestFront::start(1, &[]);
@@ -70,7 +70,7 @@ fn ordinary_children_have_no_worker_functions_which_scripts_take_for_worker_mode
 }
 
 #[test]
-fn text_on_a_stderr_that_stays_open_ends_with_its_request() {
+fn open_stderr_stream_completes_its_line_with_each_request() {
     let mut worker = Worker::boot("$log = fopen('php://stderr', 'w');", "", &[]);
     for _ in 0..3 {
         worker.output_of("static $e; $e ??= fopen('php://stderr', 'w'); fwrite($e, 'piece');");
@@ -79,7 +79,7 @@ fn text_on_a_stderr_that_stays_open_ends_with_its_request() {
 }
 
 #[test]
-fn shutdown_functions_of_a_request_run_at_its_end_and_those_of_the_boot_at_the_scripts() {
+fn shutdown_functions_run_at_the_end_of_the_request_or_boot_that_registered_them() {
     let mut worker = Worker::boot(
         "register_shutdown_function(function () { error_log('end of script'); });",
         "",
@@ -100,7 +100,7 @@ fn shutdown_functions_of_a_request_run_at_its_end_and_those_of_the_boot_at_the_s
 }
 
 #[test]
-fn an_uncaught_exception_is_a_500_and_the_worker_goes_on() {
+fn uncaught_exception_is_a_500_and_the_worker_continues() {
     let mut worker = Worker::plain();
     let answer = worker.run("throw new RuntimeException('thrown');");
     assert_eq!((answer.status(), answer.text()), (500, String::new()));
@@ -122,7 +122,7 @@ fn an_uncaught_exception_is_a_500_and_the_worker_goes_on() {
 }
 
 #[test]
-fn exit_answers_as_ever_and_ends_the_worker_in_good_order() {
+fn exit_completes_the_response_and_ends_the_worker_cleanly() {
     let mut worker = Worker::boot(
         "register_shutdown_function(function () { error_log('tidy'); });",
         "error_log('not reached');",
@@ -141,7 +141,7 @@ fn exit_answers_as_ever_and_ends_the_worker_in_good_order() {
 }
 
 #[test]
-fn a_fatal_error_answers_as_ever_with_the_boots_shutdown_functions_and_ends_the_worker() {
+fn fatal_error_runs_shutdown_functions_of_the_boot_and_ends_the_worker() {
     for (code, log) in [
         (
             "ini_set('memory_limit', '16M'); str_repeat('x', 32 << 20);",
@@ -174,7 +174,7 @@ fn a_fatal_error_answers_as_ever_with_the_boots_shutdown_functions_and_ends_the_
 }
 
 #[test]
-fn a_crash_loses_its_request_and_no_other() {
+fn worker_crash_loses_only_its_own_request() {
     let mut worker = Worker::plain();
     worker.output_of("echo 1;");
     let answer = worker.run("posix_kill(getmypid(), SIGSEGV); sleep(60);");
@@ -200,7 +200,7 @@ fn retired_worker_gets_false_and_can_clean_up() {
 }
 
 #[test]
-fn worker_that_ignores_its_stop_is_ended_by_name() {
+fn worker_that_ignores_its_stop_is_ended_and_logged() {
     let text = "<?php while (true) { frankenphp_handle_request(function () { echo 'x'; }); }";
     let mut worker = Worker::script(text, &[], 0);
     worker.output_of("");
@@ -211,7 +211,7 @@ fn worker_that_ignores_its_stop_is_ended_by_name() {
 }
 
 #[test]
-fn a_worker_serves_its_max_requests_and_asks_for_its_replacement_in_time_to_boot() {
+fn worker_requests_its_replacement_before_max_requests_are_served() {
     let text = "<?php while (frankenphp_handle_request(function () { echo getmypid(); })) {}";
     let mut worker = Worker::script(text, &[], 20);
     let child = worker.child;
@@ -236,7 +236,7 @@ fn handle_request_within_a_request_is_an_error() {
 }
 
 #[test]
-fn a_boot_that_fails_says_why_with_file_and_line() {
+fn worker_boot_failure_is_reported_with_file_and_line() {
     for (text, name, parts) in [
         (
             "<?php\n\nnope();",
@@ -279,7 +279,7 @@ fn a_boot_that_fails_says_why_with_file_and_line() {
 }
 
 #[test]
-fn a_worker_script_that_is_not_there_is_a_boot_that_fails() {
+fn missing_worker_script_is_a_boot_failure() {
     let dir = TestDir::new();
     let mut front = start_worker_pool(&dir.0.join("gone.php"), &[]);
     let (child, _) = front.spawn(0);
@@ -292,7 +292,7 @@ fn a_worker_script_that_is_not_there_is_a_boot_that_fails() {
 }
 
 #[test]
-fn what_the_boot_prints_goes_to_the_log_and_to_no_client() {
+fn worker_boot_output_goes_to_the_log_and_to_no_client() {
     let mut worker = Worker::boot(
         "echo \"boot speaks\\n\"; header('X-Boot: 1'); http_response_code(404);",
         "",
@@ -305,7 +305,7 @@ fn what_the_boot_prints_goes_to_the_log_and_to_no_client() {
 }
 
 #[test]
-fn flush_and_finish_request_reach_the_client_while_the_callback_runs_on() {
+fn finish_request_completes_the_response_while_the_callback_continues() {
     let mut worker = Worker::plain();
     let request = worker.request("echo 'early'; fastcgi_finish_request(); echo 'lost'; while (!file_exists($_SERVER['GO'])) { usleep(1000); }");
     let go = worker.dir.0.join("go");
@@ -322,7 +322,7 @@ fn flush_and_finish_request_reach_the_client_while_the_callback_runs_on() {
 }
 
 #[test]
-fn a_client_that_goes_away_does_not_end_the_worker() {
+fn client_disconnect_does_not_end_the_worker() {
     let mut worker = Worker::plain();
     let request = worker.request("while (!connection_aborted()) { echo str_repeat('x', 9000); flush(); } $GLOBALS['through'] = true;");
     let mut flight = worker.front.publish(request);
@@ -342,7 +342,7 @@ fn a_client_that_goes_away_does_not_end_the_worker() {
 }
 
 #[test]
-fn a_process_that_a_callback_forks_does_not_answer_and_leaves_at_its_end() {
+fn process_forked_by_a_worker_callback_exits_without_a_response() {
     let mut worker = Worker::plain();
     let code = "$pid = pcntl_fork(); if ($pid === 0) { echo 'copy'; return; } pcntl_waitpid($pid, $status); echo 'parent ', pcntl_wexitstatus($status);";
     assert_eq!(worker.output_of(code), "parent 0");
@@ -351,7 +351,7 @@ fn a_process_that_a_callback_forks_does_not_answer_and_leaves_at_its_end() {
 
 /// opcache's memory is not wiped while a worker runs code from it: the call requests new workers instead.
 #[test]
-fn opcache_reset_in_a_worker_asks_for_new_workers_and_harms_nobody() {
+fn opcache_reset_in_a_worker_requests_new_workers() {
     let mut worker = Worker::boot(
         "function f() { return 'cached'; }",
         "",
@@ -369,7 +369,7 @@ fn opcache_reset_in_a_worker_asks_for_new_workers_and_harms_nobody() {
 }
 
 #[test]
-fn a_time_limit_begins_anew_with_each_request() {
+fn worker_time_limit_restarts_with_each_request() {
     let mut worker = Worker::boot("", "", &["-d", "max_execution_time=1"]);
     // Together, these use more CPU time than one request may have.
     for _ in 0..5 {
@@ -441,7 +441,7 @@ fn worker_memory_does_not_grow_over_hundreds_of_requests() {
 }
 
 #[test]
-fn the_other_functions_of_frankenphp_are_there() {
+fn frankenphp_log_header_and_finish_functions_work() {
     let mut worker = Worker::plain();
     let request = worker
         .request("header('X-A: 1'); frankenphp_log('told', FRANKENPHP_LOG_LEVEL_WARN, ['n' => 1]); echo frankenphp_request_headers()['X-Ask'], frankenphp_response_headers()['X-A']; frankenphp_finish_request(); echo 'lost';")
@@ -459,7 +459,7 @@ fn the_other_functions_of_frankenphp_are_there() {
 
 /// A regression test: opcache's optimizer read the module of functions that had none, and crashed.
 #[test]
-fn the_optimizer_survives_calls_of_the_functions_a_worker_adds() {
+fn opcache_optimizer_survives_calls_of_worker_functions() {
     let text = "<?php function f() { try { while (1 < 2 && frankenphp_handle_request(function () { echo 'ok'; frankenphp_log('x'); })) {} }
         finally { howdah_handle_request(fn () => 1); } } f();";
     let mut worker = Worker::script(text, &["--opcache", "on"], 0);
@@ -475,7 +475,7 @@ const OWN_SESSIONS: &str = "class Own implements SessionHandlerInterface {
 } session_set_save_handler(new Own);";
 
 #[test]
-fn a_session_is_written_by_its_own_handler_also_when_a_shutdown_function_exits() {
+fn session_is_written_by_its_own_handler_when_a_shutdown_function_exits() {
     let mut worker = Worker::boot(OWN_SESSIONS, "", &["-d", "session.use_cookies=0"]);
     worker.output_of("echo 1;");
     let out = worker.dir.0.join("out");
@@ -489,7 +489,7 @@ fn a_session_is_written_by_its_own_handler_also_when_a_shutdown_function_exits()
 }
 
 #[test]
-fn what_is_thrown_at_a_requests_end_is_reported_and_ends_no_worker() {
+fn exception_at_the_end_of_a_request_is_logged_and_the_worker_continues() {
     let mut worker = Worker::boot(OWN_SESSIONS, "", &["-d", "session.use_cookies=0"]);
     for code in [
         "Own::$broken = true; session_id('s'); session_start(); $_SESSION['a'] = 1;",

@@ -231,7 +231,7 @@ fn state_of_the_boot_survives_requests() {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-mbstring")]
-fn a_framework_s_handlers_stay_and_what_the_first_visitor_sets_does_not() {
+fn error_handler_of_the_first_request_stays_and_its_settings_do_not() {
     let mut worker = Worker::plain();
     let look = "trigger_error('x'); echo json_encode([ini_get('display_errors'), date_default_timezone_get(), \
                 mb_internal_encoding(), ini_get('precision'), error_reporting(), ini_get('memory_limit'), libxml_use_internal_errors()]);";
@@ -249,7 +249,7 @@ fn a_framework_s_handlers_stay_and_what_the_first_visitor_sets_does_not() {
 
 /// Two visitors. The second one sends nothing at all, which is the worst case: nothing overwrites the first one's data.
 #[test]
-fn no_superglobal_of_one_visitor_is_seen_by_the_next() {
+fn superglobals_of_one_visitor_are_not_seen_by_the_next() {
     let mut worker = Worker::plain();
     let look = "echo json_encode([$_GET, $_POST, $_COOKIE, $_FILES, $_REQUEST, $_SESSION ?? null, session_id(),
         $_SERVER['HTTP_AUTHORIZATION'] ?? null, $_SERVER['PHP_AUTH_USER'] ?? null, $_SERVER['QUERY_STRING'] ?? null,
@@ -274,7 +274,7 @@ fn no_superglobal_of_one_visitor_is_seen_by_the_next() {
 }
 
 #[test]
-fn a_superglobal_that_only_some_requests_name_is_always_the_present_ones() {
+fn superglobal_used_by_only_some_requests_is_always_current() {
     let mut worker = Worker::boot(
         "function ask() { static $f; $f ??= eval('return function () { return json_encode($_REQUEST); };'); return $f(); }",
         "",
@@ -293,7 +293,7 @@ fn a_superglobal_that_only_some_requests_name_is_always_the_present_ones() {
 }
 
 #[test]
-fn an_upload_is_deleted_with_its_request_and_not_seen_by_the_next() {
+fn upload_is_deleted_with_its_request_and_not_seen_by_the_next() {
     let mut worker = Worker::plain();
     let body = b"--B\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\r\nhello\r\n--B--\r\n";
     let request = FrontRequest::new("POST", std::path::Path::new("/w.php"))
@@ -320,7 +320,7 @@ fn an_upload_is_deleted_with_its_request_and_not_seen_by_the_next() {
 }
 
 #[test]
-fn an_input_stream_kept_from_one_request_does_not_read_the_next_ones_body() {
+fn input_stream_kept_from_one_request_does_not_read_the_next_body() {
     let mut worker = Worker::plain();
     let keep = FrontRequest::new("POST", std::path::Path::new("/w.php"))
         .var(
@@ -342,7 +342,7 @@ fn an_input_stream_kept_from_one_request_does_not_read_the_next_ones_body() {
 }
 
 #[test]
-fn a_compressed_answer_for_one_client_does_not_compress_the_nexts() {
+fn compressed_response_does_not_compress_the_next_one() {
     let mut worker = Worker::plain();
     let gzip = worker
         .request("ob_start('ob_gzhandler'); echo str_repeat('x', 500);")
@@ -355,7 +355,7 @@ fn a_compressed_answer_for_one_client_does_not_compress_the_nexts() {
 }
 
 #[test]
-fn random_numbers_do_not_repeat_after_somebody_has_seeded_them() {
+fn random_numbers_do_not_repeat_after_a_request_has_seeded_them() {
     let mut worker = Worker::plain();
     let draw = "echo mt_rand(), ' ', mt_rand();";
     let first = worker.output_of(&format!("mt_srand(42); {draw}"));
@@ -383,7 +383,7 @@ fn settings_of_one_site_do_not_reach_a_request_of_another() {
 }
 
 #[test]
-fn the_scripts_own_code_between_requests_leaks_nothing_either() {
+fn code_between_worker_requests_leaks_no_state() {
     let mut worker = Worker::boot(
         "$n = 0;",
         "$n++; if ($n > 1) { ini_set('precision', '3'); setlocale(LC_ALL, 'C.UTF-8'); echo \"own words $n\\n\"; header('X-Own: 1'); ob_start(); echo 'own buffer'; }",
@@ -402,7 +402,7 @@ fn the_scripts_own_code_between_requests_leaks_nothing_either() {
 }
 
 #[test]
-fn a_sites_open_basedir_holds_in_its_requests_and_in_no_other() {
+fn site_open_basedir_applies_only_to_its_own_requests() {
     use howdah_proto::request::IniKind;
     let mut worker = Worker::plain();
     let dir = worker.dir.0.display().to_string();

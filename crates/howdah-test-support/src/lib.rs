@@ -4,8 +4,10 @@
 //! - [`process`]: a started program: its process group, its output and its exit.
 //! - [`process_tree`]: the processes below a program.
 //! - [`executable`]: programs that a test writes and then starts.
+//! - [`php`]: the PHP program that hosts `howdah-php`, and its library.
 
 pub mod executable;
+pub mod php;
 pub mod process;
 pub mod process_tree;
 pub mod scratch;

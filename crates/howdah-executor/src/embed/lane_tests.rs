@@ -1,7 +1,6 @@
 //! Tests of how exchanges leave a lane, step by step on one thread. The test plays the child, so events that race
 //! between processes otherwise have a fixed order here.
 
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -22,7 +21,7 @@ use super::shared::EmbedShared;
 use crate::common::fair_queue::QueueClient;
 use crate::common::sys;
 use crate::config::{PoolConfig, ProcessManager, ProcessTimeouts};
-use crate::{ExecError, RunEvent, ScriptBody, ScriptLog, ScriptRun};
+use crate::{ExecError, PhpProgram, RunEvent, ScriptBody, ScriptLog, ScriptRun};
 
 const CHILD: ChildId = ChildId {
     index: 0,
@@ -55,7 +54,7 @@ impl LaneFixture {
     fn new() -> LaneFixture {
         let config = PoolConfig {
             name: "test".to_owned(),
-            program: PathBuf::new(),
+            program: PhpProgram::default(),
             pm: ProcessManager::Static,
             max_children: 1,
             process_idle_timeout: Duration::from_secs(10),

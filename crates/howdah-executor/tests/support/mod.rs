@@ -9,15 +9,14 @@ pub mod php;
 pub mod programs;
 
 use std::future::poll_fn;
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use howdah_executor::config::{PoolConfig, ProcessManager, ProcessTimeouts};
 use howdah_executor::{
-    ExecError, Executor, RunEvent, ScriptBody, ScriptHead, ScriptLog, ScriptRequest, ScriptRole,
-    ScriptRun, front_thread,
+    ExecError, Executor, PhpProgram, RunEvent, ScriptBody, ScriptHead, ScriptLog, ScriptRequest,
+    ScriptRole, ScriptRun, front_thread,
 };
 use howdah_proto::level::LogLevel;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
@@ -81,7 +80,7 @@ impl ScriptLog for TestLog {
 pub fn config(children: u32) -> PoolConfig {
     PoolConfig {
         name: "test".to_owned(),
-        program: PathBuf::from("howdah-php"),
+        program: PhpProgram::default(),
         pm: ProcessManager::Static,
         max_children: children,
         process_idle_timeout: Duration::from_secs(10),

@@ -1,44 +1,26 @@
-//! Pools of the real `howdah-php`. The binary is `HOWDAH_PHP`, or the one of this build, which is built if it is
-//! missing.
+//! Pools of the real `howdah-php`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use howdah_executor::config::{PoolConfig, WorkerConfig};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
-use howdah_executor::{ExecError, Executor, ScriptBody, ScriptRequest, ScriptRole, ScriptRun};
+use howdah_executor::{
+    ExecError, Executor, PhpProgram, ScriptBody, ScriptRequest, ScriptRole, ScriptRun,
+};
 use howdah_proto::request::FrameBuilder;
+use howdah_test_support::php::{php_host, php_library};
 
 use super::{CollectedResponse, TestLog, finish};
 
-fn program() -> PathBuf {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+fn program() -> PhpProgram {
+    static PROGRAM: OnceLock<PhpProgram> = OnceLock::new();
     PROGRAM
-        .get_or_init(|| {
-            if let Some(path) = std::env::var_os("HOWDAH_PHP") {
-                return PathBuf::from(path);
-            }
-            let exe = std::env::current_exe().unwrap();
-            // target/PROFILE/deps/this-test
-            let dir = exe.parent().and_then(Path::parent).unwrap().to_owned();
-            let program = dir.join("howdah-php");
-            if !program.exists() {
-                let mut cargo = Command::new(env!("CARGO"));
-                cargo.args(["build", "-p", "howdah-php", "--bin", "howdah-php"]);
-                if dir.ends_with("release") {
-                    cargo.arg("--release");
-                }
-                let target = dir.parent().unwrap();
-                cargo.arg("--target-dir").arg(target);
-                assert!(
-                    cargo.status().unwrap().success(),
-                    "howdah-php does not build"
-                );
-            }
-            program
+        .get_or_init(|| PhpProgram {
+            host: php_host(),
+            library: php_library(),
         })
         .clone()
 }

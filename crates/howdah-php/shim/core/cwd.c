@@ -28,14 +28,14 @@ static bool left = true;
 /* Every way in which a script can change the directory ends in one of these two functions. Defined in the executable,
  * they replace the C library's for libphp. (Shared extensions are loaded with RTLD_DEEPBIND and bypass them, but none
  * of PHP's changes the directory, and such a change would be corrected within a second.) */
-__attribute__((visibility("default"))) int chdir(const char *path)
+int howdah_chdir(const char *path)
 {
 	current_len = 0;
 	left = true;
 	return (int)syscall(SYS_chdir, path);
 }
 
-__attribute__((visibility("default"))) int fchdir(int fd)
+int howdah_fchdir(int fd)
 {
 	current_len = 0;
 	left = true;

@@ -11,6 +11,8 @@ bool howdah_write_body(const char *bytes, size_t len);
 /* Fills `out`, waiting for the client. Returns less than `len` only at the end of the body or when the client is gone.
  */
 size_t howdah_read_body(char *out, size_t len);
+/* Runs this program with the arguments of the PHP program that hosts it, and returns the exit status. */
+int howdah_main(int argc, char **argv);
 /* Reports that PHP cannot be started and ends the process. This is the one leaf that does not return. */
 ZEND_NORETURN void howdah_cannot_start(const char *name, const char *sentence);
 

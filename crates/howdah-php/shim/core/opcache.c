@@ -56,7 +56,7 @@ static int call_fcntl(int fd, int cmd, void *argument)
 	return next(fd, cmd, argument);
 }
 
-__attribute__((visibility("default"))) void *dlopen(const char *path, int mode)
+void *howdah_dlopen(const char *path, int mode)
 {
 	static void *(*next)(const char *, int);
 	if (!next) {
@@ -76,7 +76,7 @@ __attribute__((visibility("default"))) void *dlopen(const char *path, int mode)
 /* opcache rejects a file cache that it cannot write (OnUpdateFileCache; PHP 8.5 has opcache.file_cache_read_only). The
  * file cache of a container image is read-only, which is safer: no script changes what others run. Files that it lacks
  * are compiled but not stored. */
-__attribute__((visibility("default"))) int access(const char *path, int mode)
+int howdah_access(const char *path, int mode)
 {
 	static int (*next)(const char *, int);
 	if (!next) {
@@ -205,7 +205,7 @@ static void find_lock_file(void)
 	}
 }
 
-__attribute__((visibility("default"))) int fcntl(int fd, int cmd, ...)
+int howdah_fcntl(int fd, int cmd, ...)
 {
 	va_list args;
 	va_start(args, cmd);

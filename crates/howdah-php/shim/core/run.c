@@ -70,27 +70,27 @@ bool howdah_php_has_setting(const char *name)
 	return zend_hash_str_exists(EG(ini_directives), name, strlen(name));
 }
 
+/* Returns the version of the PHP that has started, which may be a later one of its series than the headers'. */
 const char *howdah_php_version(void)
 {
-	return PHP_VERSION;
+	const char *version = zend_get_module_version("standard");
+	return version ? version : PHP_VERSION;
 }
 
-/* Compares the libphp loaded at run time with the headers used at build time. Returns NULL, or a description of the
- * difference. (The library's name contains its version, and a thread-safe build lacks symbols that this program links;
- * this check is for a libphp.so without a version.) */
-const char *howdah_php_check_library(void)
+/* Compares the PHP that hosts this library with the headers used at build time. Returns NULL, or a description of the
+ * difference. */
+const char *howdah_php_check_host(void)
 {
 	static char text[256];
-	const zend_module_entry *library =
+	const zend_module_entry *host =
 	    zend_hash_str_find_ptr(&module_registry, "standard", sizeof("standard") - 1);
-	if (library && library->zend_api == ZEND_MODULE_API_NO && library->build_id
-	    && strcmp(library->build_id, ZEND_MODULE_BUILD_ID) == 0) {
+	if (host && host->zend_api == ZEND_MODULE_API_NO && host->build_id
+	    && strcmp(host->build_id, ZEND_MODULE_BUILD_ID) == 0) {
 		return NULL;
 	}
 	snprintf(text, sizeof(text),
-	         "built for PHP %s (%s), but the libphp found is another one (%s); install the PHP howdah-php was built for, or build it for this one",
-	         PHP_VERSION, ZEND_MODULE_BUILD_ID,
-	         library && library->build_id ? library->build_id : "unknown");
+	         "built for PHP %s (%s), but the PHP program is another one (%s); install the library for it",
+	         PHP_VERSION, ZEND_MODULE_BUILD_ID, host && host->build_id ? host->build_id : "unknown");
 	return text;
 }
 

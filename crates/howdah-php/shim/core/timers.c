@@ -73,7 +73,7 @@ static bool is_final_disarm(void)
 	return howdah_phase == HOWDAH_ENDING && !EG(current_execute_data);
 }
 
-__attribute__((visibility("default"))) int setitimer(__itimer_which_t which,
+int howdah_setitimer(__itimer_which_t which,
                                                      const struct itimerval *value,
                                                      struct itimerval *old)
 {
@@ -187,7 +187,7 @@ static bool installed_known, unblocked_known;
 /* glibc's own name for sigaction(), which this file defines. */
 extern int __sigaction(int signo, const struct sigaction *action, struct sigaction *old);
 
-__attribute__((visibility("default"))) int sigaction(int signo, const struct sigaction *action,
+int howdah_sigaction(int signo, const struct sigaction *action,
                                                      struct sigaction *old)
 {
 	if (signo != SIGPROF || !action) {
@@ -204,7 +204,7 @@ __attribute__((visibility("default"))) int sigaction(int signo, const struct sig
 	return result;
 }
 
-__attribute__((visibility("default"))) int sigprocmask(int how, const sigset_t *set, sigset_t *old)
+int howdah_sigprocmask(int how, const sigset_t *set, sigset_t *old)
 {
 	static sigset_t only_prof;
 	static bool ready;

@@ -6,13 +6,16 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(not(test))]
+mod interpose;
 mod shared_cache;
 mod swoole;
 mod text;
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use crate::ExitStatus;
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::process::ExitCode;
+use std::os::unix::ffi::OsStringExt;
 
 use howdah_proto::request::RequestFrame;
 use howdah_proto::shm::RequestClaim;
@@ -21,7 +24,7 @@ use howdah_sql::Dialect;
 use text::{Text, bytes};
 
 use crate::command_line::PhpIniSource;
-use crate::{current_request, worker, zygote};
+use crate::{current_request, sys, worker, zygote};
 
 // SAFETY: the signatures are those of `shim/entry.h` (a test compares them), against which the C compiler checks the
 // definitions; build.rs compiles the definitions into this program. The functions marked `safe` take no pointers and
@@ -35,7 +38,7 @@ unsafe extern "C" {
         ini_entries: *const c_char,
     ) -> c_int;
     fn howdah_worker_prepare();
-    fn howdah_php_check_library() -> *const c_char;
+    fn howdah_php_check_host() -> *const c_char;
     safe fn howdah_php_has_opcache() -> bool;
     safe fn howdah_php_version() -> *const c_char;
     fn howdah_php_has_setting(name: *const c_char) -> bool;
@@ -84,7 +87,7 @@ pub enum RunOutcome {
 /// Why PHP could not be started.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PhpStartError {
-    /// The libphp found at run time is not the one that this program was built for.
+    /// The PHP program is not one that this library was built for.
     OtherPhp(String),
     /// Module startup failed; PHP has written the reason to stderr.
     ModuleStartup,
@@ -118,7 +121,7 @@ pub fn php_startup(
         return Err(PhpStartError::ModuleStartup);
     }
     // SAFETY: returns NULL or a static string; PHP is started.
-    let mismatch = unsafe { howdah_php_check_library() };
+    let mismatch = unsafe { howdah_php_check_host() };
     if !mismatch.is_null() {
         // SAFETY: not NULL, so a NUL-terminated static string.
         let text = unsafe { CStr::from_ptr(mismatch) };
@@ -145,9 +148,9 @@ pub fn php_has_setting(name: &str) -> bool {
     unsafe { howdah_php_has_setting(name.as_ptr()) }
 }
 
-/// Returns `PHP_VERSION` of the headers that this program was built with.
+/// Returns the version of the PHP that has started.
 pub fn php_version() -> String {
-    // SAFETY: a static, NUL-terminated string.
+    // SAFETY: PHP is started; a NUL-terminated string that lives as long as PHP.
     unsafe { CStr::from_ptr(howdah_php_version()) }
         .to_string_lossy()
         .into_owned()
@@ -209,7 +212,7 @@ pub fn php_run_worker(boot: &RequestFrame) -> WorkerEnd {
 
 /// Runs a script as PHP on a command line does, with the classes of a Swoole server. Returns the script's exit code; in
 /// a worker that the script's server forked, never returns.
-pub fn run_script(ini: PhpIniSource, ini_entries: CString, arguments: Vec<CString>) -> ExitCode {
+pub fn run_script(ini: PhpIniSource, ini_entries: CString, arguments: Vec<CString>) -> ExitStatus {
     let (path, none) = raw_ini_path(ini);
     let (argc, mut argv) = leak_arguments(arguments);
     // SAFETY: called once, before any thread exists. All strings are leaked on purpose, since PHP keeps the pointers
@@ -217,7 +220,7 @@ pub fn run_script(ini: PhpIniSource, ini_entries: CString, arguments: Vec<CStrin
     // bailout reaches this Rust frame.
     let status =
         unsafe { howdah_run_script(path, none, ini_entries.into_raw(), argc, argv.as_mut_ptr()) };
-    ExitCode::from((status & 0xff) as u8)
+    (status & 0xff) as u8
 }
 
 /// Runs `code`, or the script named by the first argument, as php on a command line would. With `reports_effects`,
@@ -228,7 +231,7 @@ pub fn run_command_line(
     code: Option<CString>,
     reports_effects: bool,
     arguments: Vec<CString>,
-) -> ExitCode {
+) -> ExitStatus {
     let (path, none) = raw_ini_path(ini);
     let code = code.map_or(std::ptr::null(), |code| code.into_raw().cast_const());
     let (argc, mut argv) = leak_arguments(arguments);
@@ -245,7 +248,7 @@ pub fn run_command_line(
             argv.as_mut_ptr(),
         )
     };
-    ExitCode::from((status & 0xff) as u8)
+    (status & 0xff) as u8
 }
 
 /// Converts the choice of php.ini to the shim's form: a path or NULL, and whether PHP must read no php.ini.
@@ -402,3 +405,19 @@ const _: () = assert!(size_of::<c_uint>() == 4 && size_of::<c_int>() == 4);
 
 #[cfg(test)]
 mod tests;
+
+/// Runs this program with the arguments of the PHP program that hosts it (`__libc_start_main` in
+/// `shim/core/host.c`). Does what Rust does before the `main` of a program: a write to a closed connection is an error
+/// and not a signal.
+#[unsafe(no_mangle)]
+extern "C" fn howdah_main(argc: c_int, argv: *mut *mut c_char) -> c_int {
+    let count = usize::try_from(argc).unwrap_or(0);
+    let argument = |index: usize| {
+        // SAFETY: the C library passes `argc` pointers to NUL-terminated strings that live as long as the process.
+        let text = unsafe { CStr::from_ptr(*argv.add(index)) };
+        OsString::from_vec(text.to_bytes().to_vec())
+    };
+    let arguments = (0..count).map(argument).collect();
+    sys::ignore_broken_pipes();
+    c_int::from(crate::main(arguments))
+}

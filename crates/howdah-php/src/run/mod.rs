@@ -26,8 +26,8 @@ pub mod timers;
 pub mod worker;
 pub mod worker_manager;
 
+use crate::ExitStatus;
 use std::ffi::{CString, OsString};
-use std::process::ExitCode;
 
 use crate::command_line::{Argument, ArgumentError, CommandLine, PhpSettings, refuse};
 use crate::ffi;
@@ -42,7 +42,7 @@ struct RunOptions {
 }
 
 /// Runs the script to its end; never returns in a worker.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitStatus {
     let options = match parse(arguments) {
         Ok(options) => options,
         Err(why @ ArgumentError::UnknownOption(_)) => {

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use howdah_test_support::php::php_host;
+
 use super::{MAX_WAIT, TestDir};
 
 /// A running php-fpm with one child.
@@ -25,24 +27,22 @@ pub struct PlainResponse {
 }
 
 impl Fpm {
-    /// Starts php-fpm with `settings` (`name=value`), from the same PHP with which howdah-php is linked.
+    /// Starts php-fpm with `settings` (`name=value`), of the series of the PHP that hosts howdah-php.
     pub fn start(settings: &[&str]) -> Fpm {
-        // The same PHP version, under the name that Debian gives it or the default one.
-        let said = Command::new(env!("CARGO_BIN_EXE_howdah-php"))
-            .arg("--version")
-            .output()
-            .expect("howdah-php can be started");
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        let version = said.lines().find_map(|line| line.strip_prefix("php "));
-        let (series, _) = version.and_then(|v| v.rsplit_once('.')).expect("a version");
+        let version = Command::new(php_host()).arg("-v").output();
+        let version = version.expect("PHP can be started").stdout;
+        let version = String::from_utf8_lossy(&version).into_owned();
+        let mut parts = version.split(['.', ' ']).skip(1);
+        let (major, minor) = parts.next().zip(parts.next()).expect("a version");
+        // The same PHP series, under the name that Debian gives it or the default one.
         let program = [
-            format!("/usr/sbin/php-fpm{series}"),
+            format!("/usr/sbin/php-fpm{major}.{minor}"),
             "/usr/sbin/php-fpm".to_owned(),
         ]
         .into_iter()
         .find(|p| std::path::Path::new(p).exists())
         .unwrap_or_else(|| {
-            panic!("php-fpm {series} is not installed: scripts/setup-debian.sh test")
+            panic!("php-fpm {major}.{minor} is not installed: scripts/setup-debian.sh test")
         });
         let dir = TestDir::new();
         let socket = dir.0.join("fpm.sock");

@@ -24,6 +24,7 @@ use howdah_proto::shm::{
     ChildId, EXIT_BAILED_OUT, FrontPort, FutexWake, Geometry, PoolPort, SlotState,
 };
 use howdah_proto::variables::Var;
+use howdah_test_support::php::{howdah_php, php_library};
 
 /// Longest time that a test waits for anything, even on a loaded machine.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -220,7 +221,7 @@ impl TestFront {
         let (control, theirs) = sys::packet_pair();
         let its_bell = bell.try_clone().unwrap();
         let fds = [&memory, &its_bell, &theirs].map(|fd| fd.as_raw_fd());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_howdah-php"));
+        let mut command = howdah_php();
         command
             .args(["--pool", "test"])
             .args(["--memory-fd", &fds[0].to_string()])
@@ -231,6 +232,8 @@ impl TestFront {
             .stderr(Stdio::piped());
         sys::inherit(&mut command, vec![memory, its_bell, theirs]);
         prepare(&mut command);
+        // The environment may have been cleared.
+        command.env("LD_PRELOAD", php_library());
         let mut zygote = command.spawn().expect("howdah-php starts");
         let log = Arc::new(Mutex::new(String::new()));
         let (mut pipe, sink) = (zygote.stderr.take().unwrap(), log.clone());

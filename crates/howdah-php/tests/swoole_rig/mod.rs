@@ -7,6 +7,7 @@
     reason = "used by several test programs; a broken rig must stop them"
 )]
 
+use howdah_test_support::php::howdah_php;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ pub struct SwooleScript {
 }
 
 fn command(script: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_howdah-php"));
+    let mut command = howdah_php();
     command
         .args(["run", "--listen", "127.0.0.1:0", "--no-php-ini"])
         .arg(script)

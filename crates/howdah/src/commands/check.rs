@@ -166,7 +166,7 @@ fn mistakes_of_sites_and_php(
 ) -> (Vec<String>, Result<Option<PhpVersion>, PhpUnfit>) {
     let mut mistakes = settings.open_sites().err().unwrap_or_default();
     mistakes.extend(unwritable_logs(settings));
-    let php = php::check_all(&settings.howdah_php());
+    let php = php::check_all(&settings.php_programs());
     if php.is_ok() {
         mistakes.extend(pools_that_do_not_start(&settings.pools));
     }

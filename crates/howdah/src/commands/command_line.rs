@@ -25,6 +25,7 @@ use crate::master::control::ControlRequest;
 use crate::{exit, sys};
 use howdah_config::arguments::PhpArguments;
 use howdah_config::php;
+use howdah_executor::PhpProgram;
 
 /// How long the server may take to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,7 +50,7 @@ pub fn run(arguments: &PhpArguments) -> ExitCode {
     match run_and_report(arguments, &program, &defines) {
         Ok(status) => status_of(status),
         Err(why) => {
-            eprintln!("howdah: PhpDoesNotStart: {}: {why}", program.display());
+            eprintln!("howdah: PhpDoesNotStart: {program}: {why}");
             exit::php()
         }
     }
@@ -67,22 +68,22 @@ fn status_of(status: ExitStatus) -> ExitCode {
 /// Returns the command `howdah-php php` with these arguments, which sends its reports to `writer`.
 fn command(
     arguments: &PhpArguments,
-    program: &std::path::Path,
+    program: &PhpProgram,
     defines: &[(String, String)],
     writer: &OwnedFd,
-) -> Command {
-    let mut command = Command::new(program);
+) -> std::io::Result<Command> {
+    let mut command = program.command_here()?;
     command
         .arg("php")
         .arg("--effects-fd")
         .arg(writer.as_raw_fd().to_string())
         .args(arguments.program_arguments(defines));
-    command
+    Ok(command)
 }
 
 fn run_and_report(
     arguments: &PhpArguments,
-    program: &std::path::Path,
+    program: &PhpProgram,
     defines: &[(String, String)],
 ) -> std::io::Result<ExitStatus> {
     // Signals from a terminal reach the script as well; this process only has to outlive it.
@@ -94,7 +95,7 @@ fn run_and_report(
         libc::SIGHUP,
     ])?;
     let (effects, writer) = ScriptEffects::pair()?;
-    let mut command = command(arguments, program, defines, &writer);
+    let mut command = command(arguments, program, defines, &writer)?;
     sys::inherit(&mut command, vec![writer]);
     // Without this process, the script's writes would no longer be reported.
     sys::exit_with_parent(&mut command, Signal::KILL);

@@ -32,6 +32,7 @@ use crate::master::control::ControlResponse;
 use howdah_config::environment::EnvironmentOptions;
 use howdah_config::php;
 use howdah_config::php_variables;
+use howdah_executor::PhpProgram;
 
 /// Prints the output of a command and returns the exit code.
 fn print_output(text: &str) -> ExitCode {
@@ -63,7 +64,7 @@ fn print_outcome(answered: Result<ControlResponse, String>) -> ExitCode {
 /// them.
 fn settings_of_variables(
     command: &str,
-    program: &Path,
+    program: &PhpProgram,
     php_ini: Option<&Path>,
 ) -> Result<Vec<(String, String)>, String> {
     let variables = EnvironmentOptions::of_process().php;
@@ -84,9 +85,7 @@ pub fn version() -> ExitCode {
     match found {
         Ok((program, version)) => print_output(&format!(
             "{ours}\nphp {} {} ({})",
-            version.php,
-            version.thread_safety,
-            program.display()
+            version.php, version.thread_safety, program
         )),
         Err(why) => {
             print_output(ours);

@@ -56,7 +56,7 @@ pub fn run(arguments: &ModesArguments) -> ExitCode {
 fn howdah_php() -> Availability {
     let found = php::find(None).and_then(|program| {
         let version = php::check(&program)?;
-        Ok(format!("PHP {} ({})", version.php, program.display()))
+        Ok(format!("PHP {} ({})", version.php, program))
     });
     match found {
         Ok(here) => Availability { runs: true, here },

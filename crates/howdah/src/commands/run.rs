@@ -1,8 +1,8 @@
-//! `howdah run SCRIPT`: becomes `howdah-php run`, which has PHP and Swoole's classes. This process is replaced, so
+//! `howdah run SCRIPT`: becomes `howdah-php run`, a PHP with Swoole's classes. This process is replaced, so
 //! signals, standard streams and the process id belong to the script.
 
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use crate::exit;
 use howdah_config::arguments::RunArguments;
@@ -17,7 +17,13 @@ pub fn run(run: &RunArguments) -> ExitCode {
             return exit::php();
         }
     };
-    let mut command = Command::new(&program);
+    let mut command = match program.command_here() {
+        Ok(command) => command,
+        Err(why) => {
+            eprintln!("howdah: PhpDoesNotStart: {program}: {why}");
+            return exit::php();
+        }
+    };
     command.arg("run");
     if let Some(address) = &run.listen {
         command.arg("--listen").arg(address);
@@ -29,6 +35,6 @@ pub fn run(run: &RunArguments) -> ExitCode {
         command.arg("-d").arg(setting);
     }
     let why = command.arg("--").args(&run.script).exec();
-    eprintln!("howdah: PhpDoesNotStart: {}: {why}", program.display());
+    eprintln!("howdah: PhpDoesNotStart: {program}: {why}");
     exit::php()
 }

@@ -96,7 +96,7 @@ impl RunningJobProcess {
                 program, arguments, ..
             } => {
                 let (effects, writer) = ScriptEffects::pair()?;
-                let mut command = Command::new(program);
+                let mut command = program.command();
                 command
                     .arg("php")
                     .arg("--effects-fd")
@@ -124,6 +124,9 @@ impl RunningJobProcess {
             .current_dir(&job.directory)
             .process_group(0)
             .stdin(Stdio::null());
+        if let JobProgram::Php { program, .. } = &job.program {
+            program.preload(&mut command, job.clear_env)?;
+        }
         exit_with_parent(&mut command, Signal::KILL);
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK)?;

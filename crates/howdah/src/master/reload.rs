@@ -251,7 +251,7 @@ impl Master {
             howdah_config::Validation::Full,
         );
         let settings = loaded.settings?;
-        php::check_all(&settings.howdah_php()).map_err(|why| vec![why.to_string()])?;
+        php::check_all(&settings.php_programs()).map_err(|why| vec![why.to_string()])?;
         if let Some(path) = &settings.pid
             && settings.pid != self.settings.pid
         {

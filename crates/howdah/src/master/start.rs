@@ -150,7 +150,7 @@ fn read_configuration(
         }
     })?;
     settings.chosen.extend(chosen);
-    php::check_all(&settings.howdah_php()).map_err(|why| {
+    php::check_all(&settings.php_programs()).map_err(|why| {
         print_message(why.to_string());
         exit::php()
     })?;

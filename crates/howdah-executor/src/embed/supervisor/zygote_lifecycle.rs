@@ -409,7 +409,7 @@ impl Supervisor {
         if version != VERSION {
             link.kill();
             link.has_exited();
-            let program = self.shared.pool.config.program.display();
+            let program = &self.shared.pool.config.program;
             let message = format!(
                 "{program} uses version {version} of the shared memory, but this server uses {VERSION}; install both from the same build"
             );

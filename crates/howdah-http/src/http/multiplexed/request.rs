@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_is_no_part_of_the_target_and_alone_is_none() {
+    fn fragment_is_cut_off_the_target_and_is_malformed_alone() {
         assert_eq!(of("http://a/b?c#d", &[]).unwrap().target(), b"/b?c");
         assert_eq!(of("http://a/", &[]).unwrap().target(), b"/");
         // The form that the h2 and h3 crates produce from a `:path`.
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_may_repeat_the_authority_or_stand_for_it_but_not_contradict_it() {
+    fn host_may_repeat_or_replace_the_authority_but_not_contradict_it() {
         let head = of("http://a.example/", &[("host", "A.example")]).unwrap();
         assert_eq!(head.header_all(b"host").count(), 1);
         assert_eq!(of("/", &[("host", "b")]).unwrap().host(), b"b");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_joined() {
+    fn http2_cookie_headers_are_joined() {
         let fields = [("cookie", "a=1"), ("x", "1"), ("cookie", "b=2"), ("x", "2")];
         let head = of("http://a/", &fields).unwrap();
         let cookies: Vec<_> = head.header_all(b"cookie").collect();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn http1_refusals_apply_under_the_same_names() {
+    fn http1_refusals_apply_to_http2_under_the_same_names() {
         refused("http://a/", &[("x", " 1")], BadRequest::BadHeaderValue);
         refused("http://a/", &[("x", "1\t")], BadRequest::BadHeaderValue);
         let long = "x".repeat(40 << 10);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_has_the_length_that_was_announced_or_none() {
+    fn body_kind_follows_the_announced_length() {
         let body = |fields: &[(&str, &str)], has_body| {
             let parts = request("POST", "http://a/", fields);
             convert_request(&parts, has_body, HttpVersion::Http2, &LIMITS)

@@ -11,7 +11,7 @@ fn post(path: &str, body: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_end_where_they_say_and_the_next_request_begins_there() {
+async fn next_request_begins_where_the_framed_body_ends() {
     for (wire, body) in [
         (post("/echo", "abc"), "abc"),
         (post("/echo", ""), ""),
@@ -55,7 +55,7 @@ async fn large_bodies_arrive_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_chunk_is_refused_by_name_and_ends_the_connection() {
+async fn malformed_chunk_is_refused_by_name_and_closes_the_connection() {
     for (chunks, name) in [
         ("x\r\n", "BadChunkSize"),
         ("3\nabc\r\n0\r\n\r\n", "BadChunkSize"),
@@ -75,7 +75,7 @@ async fn a_broken_chunk_is_refused_by_name_and_ends_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_over_the_limit_is_too_large_before_it_is_read() {
+async fn body_over_the_limit_is_refused_before_it_is_read() {
     let reply = |body: &str| {
         format!(
             "HTTP/1.1 413 Content Too Large\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}[closed]",
@@ -99,7 +99,7 @@ async fn a_body_over_the_limit_is_too_large_before_it_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn continue_is_sent_when_the_body_is_asked_for() {
+async fn continue_is_sent_when_the_handler_reads_the_body() {
     let head = |path| {
         format!(
             "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nExpect: 100-Continue\r\n\r\n"
@@ -124,7 +124,7 @@ async fn continue_is_sent_when_the_body_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_small_body_nobody_read_is_dropped_and_the_connection_lives() {
+async fn small_unread_body_is_discarded_and_the_connection_stays_open() {
     let expect = ok("ignored") + &ok("hello") + "[open]";
     assert_eq!(ask(post("/ignore", "abc") + NEXT).await, expect);
     let mut late = TestClient::new();
@@ -144,7 +144,7 @@ async fn a_small_body_nobody_read_is_dropped_and_the_connection_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_body_nobody_read_ends_the_connection_but_the_answer_arrives() {
+async fn large_unread_body_closes_the_connection_after_the_response() {
     let wire = post("/ignore", &"x".repeat(2 << 20));
     let mut client = TestClient::new();
     let (mut reader, mut writer) = client.stream.split();
@@ -163,7 +163,7 @@ async fn a_large_body_nobody_read_ends_the_connection_but_the_answer_arrives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_can_be_answered_while_it_comes() {
+async fn response_can_be_sent_while_the_body_arrives() {
     let mut client = TestClient::new();
     client.send(CHUNKED.replace("/echo", "/duplex")).await;
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -177,7 +177,7 @@ async fn a_body_can_be_answered_while_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_cut_short_is_the_clients_end() {
+async fn truncated_body_is_reported_as_client_gone() {
     for wire in [
         "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc".to_owned(),
         format!("{CHUNKED}5\r\nabc"),

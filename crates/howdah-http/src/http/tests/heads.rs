@@ -30,7 +30,7 @@ async fn refused(bytes: impl AsRef<[u8]>, status: u16, name: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_answered_and_the_connection_kept() {
+async fn request_is_answered_and_the_connection_stays_open() {
     assert_eq!(
         ask("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await,
         ok("hello") + "[open]"
@@ -38,7 +38,7 @@ async fn a_request_is_answered_and_the_connection_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lines_are_ended_by_crlf_and_by_nothing_else() {
+async fn header_lines_end_with_crlf_only() {
     refused("GET / HTTP/1.1\nHost: a\n\n", 400, "BareLf").await;
     refused("GET / HTTP/1.1\r\nHost: a\n\r\n", 400, "BareLf").await;
     refused("GET / HTTP/1.1\r\nHost: a\r\n\n", 400, "BareLf").await;
@@ -50,7 +50,7 @@ async fn lines_are_ended_by_crlf_and_by_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_few_empty_lines_before_a_request_are_ignored() {
+async fn empty_lines_before_a_request_are_ignored() {
     for lines in ["\r\n", "\r\n\r\n", "\r\n\r\n\r\n\r\n\r\n\r\n\r\n\r\n"] {
         let reply = ask(format!("{lines}GET /hello HTTP/1.1\r\n{HOST}")).await;
         assert_eq!(reply, ok("hello") + "[open]");
@@ -58,7 +58,7 @@ async fn a_few_empty_lines_before_a_request_are_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_request_line_has_three_parts_and_two_spaces() {
+async fn malformed_request_line_is_refused() {
     refused("GET /\r\n\r\n", 400, "BadRequestLine").await;
     refused("GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400, "BadRequestLine").await;
     refused("GET /  HTTP/1.1\r\nHost: a\r\n\r\n", 400, "BadRequestLine").await;
@@ -82,7 +82,7 @@ async fn the_request_line_has_three_parts_and_two_spaces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn targets_have_the_form_that_fits_the_method() {
+async fn target_must_have_the_form_that_fits_the_method() {
     refused("GET hello HTTP/1.1\r\nHost: a\r\n\r\n", 400, "BadTarget").await;
     refused("GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400, "BadTarget").await;
     refused("GET #b HTTP/1.1\r\nHost: a\r\n\r\n", 400, "BadTarget").await;
@@ -115,7 +115,7 @@ async fn targets_have_the_form_that_fits_the_method() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn methods_and_targets_reach_the_handler_as_they_were_sent() {
+async fn methods_and_targets_reach_the_handler_unchanged() {
     for (line, expect) in [
         (
             "PURGE /what?%41=ä&\"<>[]{}|\\^` HTTP/1.1",
@@ -139,7 +139,7 @@ async fn methods_and_targets_reach_the_handler_as_they_were_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_is_one_host_and_it_is_one() {
+async fn host_header_must_be_present_once_and_valid() {
     refused("GET / HTTP/1.1\r\n\r\n", 400, "MissingHost").await;
     refused("GET http://a/ HTTP/1.1\r\n\r\n", 400, "MissingHost").await;
     refused(
@@ -159,7 +159,7 @@ async fn there_is_one_host_and_it_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fields_are_names_colons_and_clean_values() {
+async fn malformed_header_line_is_refused() {
     let line = |field: &str| format!("GET / HTTP/1.1\r\n{field}\r\n{HOST}");
     refused(line("X: a\r\n b"), 400, "ObsFold").await;
     refused(line("X: a\r\n\tb"), 400, "ObsFold").await;
@@ -182,7 +182,7 @@ async fn fields_are_names_colons_and_clean_values() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_has_one_length() {
+async fn ambiguous_body_length_is_refused() {
     let post = |fields: &str| format!("POST /hello HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n");
     let both = "ContentLengthAndTransferEncoding";
     refused(
@@ -260,7 +260,7 @@ async fn a_message_has_one_length() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_has_limits() {
+async fn oversized_request_headers_are_refused() {
     let long = "a".repeat(9000);
     refused(format!("GET /{long} HTTP/1.1\r\n{HOST}"), 414, "UriTooLong").await;
     refused(format!("GET /{long}"), 414, "UriTooLong").await;
@@ -291,7 +291,7 @@ async fn a_head_has_limits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_may_come_in_any_pieces() {
+async fn request_headers_may_arrive_in_any_pieces() {
     let wire = "\r\nPOST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
     for step in [1, 2, 5, 17] {
         let mut client = TestClient::new();
@@ -310,7 +310,7 @@ async fn a_head_may_come_in_any_pieces() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_follows_a_refused_request_is_never_answered() {
+async fn bytes_after_a_refused_request_are_never_answered() {
     // To a parser that frames the first request differently, each of these would contain a second request.
     let inner = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
     for (first, name) in [
@@ -357,7 +357,7 @@ fn behind_proxy() -> TestClient {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_trusted_proxy_names_the_client() {
+async fn proxy_header_of_a_trusted_peer_names_the_client() {
     let get = "GET /conn HTTP/1.1\r\nHost: a\r\n\r\n";
     let v4 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\x0a\x01\x02\x03\x7f\0\0\x01\x12\x34\0\x50";
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
@@ -388,7 +388,7 @@ async fn a_trusted_proxy_names_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_proxy_header_gets_no_answer() {
+async fn bad_proxy_header_closes_the_connection_without_response() {
     for (header, name) in [
         (
             &b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"[..],
@@ -430,7 +430,7 @@ async fn a_bad_proxy_header_gets_no_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_trusted_cannot_name_itself() {
+async fn proxy_header_of_an_untrusted_peer_is_refused() {
     let mut client = TestClient::with(HttpConfig::for_tests(), Some(TrustedPeers::default()));
     let reply = client.ask("PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\n").await;
     assert!(reply.contains("Howdah-Error: BadRequestLine"), "{reply}");

@@ -153,7 +153,7 @@ async fn send_all(stream: &mut SendStream<Bytes>, mut body: Bytes) -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_are_answered_at_once_and_together() {
+async fn http2_requests_are_answered_immediately_and_concurrently() {
     let mut client = connect().await;
     assert_eq!(client.text("/hello").await, "200 hello");
     let what = client.text("/what?a=%20b&c").await;
@@ -173,7 +173,7 @@ async fn requests_are_answered_at_once_and_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heads_have_what_http2_wants() {
+async fn http2_response_framing_follows_method_and_status() {
     let mut client = connect().await;
     let hello = client.ask(get("/hello")).await.unwrap();
     assert_eq!(hello.headers["content-length"], "5");
@@ -198,7 +198,7 @@ async fn heads_have_what_http2_wants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_come_whole_with_and_without_a_length() {
+async fn http2_bodies_arrive_whole_with_and_without_a_length() {
     let mut client = connect().await;
     let body: Vec<u8> = (0..300_000u32).map(|n| n as u8).collect();
     for request in [post("/echo", None), post("/echo", Some(body.len()))] {
@@ -245,7 +245,7 @@ async fn bodies_come_whole_with_and_without_a_length() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hints_come_before_the_answer() {
+async fn http2_early_hints_arrive_before_the_response() {
     let mut client = connect().await;
     let (mut response, _) = client.send(get("/hints"), true);
     let hints = poll_fn(|cx| response.poll_informational(cx))
@@ -260,7 +260,7 @@ async fn hints_come_before_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn files_and_long_answers_wait_for_windows() {
+async fn http2_files_and_long_responses_wait_for_flow_control_windows() {
     let mut builder = h2::client::Builder::new();
     builder
         .initial_window_size(1000)
@@ -286,7 +286,7 @@ async fn files_and_long_answers_wait_for_windows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_answer_cannot_be_taken_for_whole() {
+async fn http2_truncated_response_is_reset() {
     let mut client = connect().await;
     for path in ["/cut", "/too-short", "/file-short", "/panic-late"] {
         let error = client.ask(get(path)).await.unwrap_err();
@@ -307,7 +307,7 @@ async fn a_cut_answer_cannot_be_taken_for_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_learns_that_its_stream_was_reset_or_lost() {
+async fn http2_handler_learns_that_its_stream_was_reset_or_lost() {
     let mut client = connect().await;
     let (response, mut stream) = client.send(post("/gone", None), false);
     client.until_seen("waiting").await;
@@ -327,7 +327,7 @@ async fn a_handler_learns_that_its_stream_was_reset_or_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_takes_nothing_loses_its_stream_and_not_others() {
+async fn http2_client_that_reads_nothing_loses_only_that_stream() {
     let mut client = connect().await;
     let (response, _) = client.send(get("/big?1000"), true);
     let stalled = response.await.unwrap();
@@ -354,7 +354,7 @@ async fn a_client_that_takes_nothing_loses_its_stream_and_not_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_come_is_waited_for_no_longer_than_allowed() {
+async fn http2_stalled_body_times_out() {
     let mut client = connect().await;
     let (response, mut stream) = client.send(post("/echo", Some(10)), false);
     stream
@@ -367,7 +367,7 @@ async fn a_body_that_does_not_come_is_waited_for_no_longer_than_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_lets_requests_in_progress_end() {
+async fn http2_drain_lets_requests_in_progress_finish() {
     let mut client = connect().await;
     let (waiting, _) = client.send(get("/wait"), true);
     client.until_seen("waiting").await;
@@ -387,7 +387,7 @@ async fn a_stop_lets_requests_in_progress_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_connections_end_after_their_time() {
+async fn http2_connection_is_closed_after_keepalive_timeout_or_requests() {
     let mut client = connect().await;
     assert_eq!(client.text("/hello").await, "200 hello");
     let begun = tokio::time::Instant::now();
@@ -417,7 +417,7 @@ async fn idle_connections_end_after_their_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_requests_are_answered_on_their_stream() {
+async fn http2_refusal_is_sent_on_its_stream() {
     let mut client = connect().await;
     for (name, value, status, error) in [
         ("host", "b.example", 400, "AuthorityMismatch"),
@@ -446,7 +446,7 @@ async fn refused_requests_are_answered_on_their_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_for_both_speaks_http1_as_well() {
+async fn http2_cleartext_listener_also_speaks_http1() {
     for pieces in [
         &["GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"][..],
         &["P", "OST /hello HTTP/1.1\r\nHost: a\r\n\r\n"],

@@ -83,7 +83,7 @@ async fn is_sent_away(name: &str, bytes: Vec<u8>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn floods_of_frames_end_the_connection() {
+async fn http2_frame_floods_end_the_connection() {
     for (name, one) in [
         ("PingFlood", frame(6, 0, 0, &[0; 8])),
         ("SettingsFlood", frame(4, 0, 0, &[])),
@@ -99,7 +99,7 @@ async fn floods_of_frames_end_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_without_end_or_measure_end_the_connection() {
+async fn http2_endless_or_oversized_headers_end_the_connection() {
     let mut endless = frame(1, 1, 1, &[0x82]);
     endless.extend(frame(9, 0, 1, &[]).repeat(100));
     is_sent_away("ContinuationFlood", endless).await;
@@ -111,7 +111,7 @@ async fn headers_without_end_or_measure_end_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rapid_resets_end_the_connection() {
+async fn http2_rapid_resets_end_the_connection() {
     let mut resets = Vec::new();
     for n in 0..1000 {
         resets.extend(headers(2 * n + 1, "/gone", false));
@@ -144,7 +144,7 @@ async fn rapid_resets_end_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resets_that_a_client_provokes_end_the_connection() {
+async fn http2_provoked_resets_end_the_connection() {
     let mut provoked = Vec::new();
     for n in 0..1000 {
         provoked.extend(headers(2 * n + 1, "/gone", true));
@@ -155,7 +155,7 @@ async fn resets_that_a_client_provokes_end_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closed_windows_hold_little_and_answers_never_read_end() {
+async fn http2_responses_to_closed_windows_send_no_data_and_time_out() {
     // INITIAL_WINDOW_SIZE 0, and 100 responses of 100 kB.
     let mut requests = Vec::new();
     for n in 0..100 {
@@ -172,7 +172,7 @@ async fn closed_windows_hold_little_and_answers_never_read_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_urgent_answer_passes_one_that_has_begun() {
+async fn http2_urgent_response_overtakes_one_that_has_begun() {
     let prioritised = |stream, path: &str, priority: &str| {
         let mut bytes = headers(stream, path, false);
         // A literal field with a new name, not indexed.
@@ -216,7 +216,7 @@ async fn the_urgent_answer_passes_one_that_has_begun() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_header_that_does_not_end_is_waited_for_no_longer_than_allowed() {
+async fn http2_unfinished_header_block_times_out() {
     let (mut client, _) = attack(&[], &frame(1, 1, 1, &[0x82])).await;
     tokio::time::sleep(Duration::from_secs(11)).await;
     let (received, closed) = client.receive().await;

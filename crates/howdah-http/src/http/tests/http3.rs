@@ -215,7 +215,7 @@ fn static_head(path: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn requests_are_answered_as_over_other_versions() {
+async fn http3_requests_are_answered_as_over_other_versions() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     assert_eq!(visitor.text("/hello").await, "200 hello");
@@ -254,7 +254,7 @@ async fn requests_are_answered_as_over_other_versions() {
 }
 
 #[tokio::test]
-async fn many_requests_at_once_do_not_wait_for_one_another() {
+async fn http3_concurrent_requests_do_not_wait_for_each_other() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let mut waiting = visitor.send.send_request(get("/wait")).await.unwrap();
@@ -275,7 +275,7 @@ async fn many_requests_at_once_do_not_wait_for_one_another() {
 }
 
 #[tokio::test]
-async fn the_urgent_answer_passes_one_that_has_begun() {
+async fn http3_urgent_response_overtakes_one_that_has_begun() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let order = Mutex::new(Vec::new());
@@ -309,7 +309,7 @@ async fn the_urgent_answer_passes_one_that_has_begun() {
 }
 
 #[tokio::test]
-async fn bodies_come_whole_however_they_are_framed() {
+async fn http3_bodies_arrive_whole_however_they_are_framed() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let large: Vec<u8> = (0..1_000_000u32).map(|n| n as u8).collect();
@@ -335,7 +335,7 @@ async fn bodies_come_whole_however_they_are_framed() {
 }
 
 #[tokio::test]
-async fn frames_without_meaning_are_no_body() {
+async fn http3_unknown_and_trailer_frames_are_not_a_body() {
     let site = Http3Server::new();
     let visitor = site.visit().await;
     for (frames, has_body) in [
@@ -355,7 +355,7 @@ async fn frames_without_meaning_are_no_body() {
 }
 
 #[tokio::test]
-async fn what_is_refused_has_the_same_name() {
+async fn http3_refusals_have_the_same_names_as_over_http1() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let mut long = get("/hello");
@@ -390,7 +390,7 @@ async fn what_is_refused_has_the_same_name() {
 }
 
 #[tokio::test]
-async fn a_cancelled_request_cancels_its_script_and_no_other() {
+async fn http3_cancellation_reaches_only_its_own_request() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let mut stream = visitor.send.send_request(get("/gone")).await.unwrap();
@@ -413,7 +413,7 @@ async fn a_cancelled_request_cancels_its_script_and_no_other() {
 }
 
 #[tokio::test]
-async fn what_is_cut_is_reset() {
+async fn http3_truncated_response_is_reset() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     for path in ["/cut", "/too-short", "/panic-late", "/file-short"] {
@@ -424,7 +424,7 @@ async fn what_is_cut_is_reset() {
 }
 
 #[tokio::test]
-async fn who_does_not_take_an_answer_holds_nothing_for_longer_than_allowed() {
+async fn http3_client_that_reads_nothing_times_out() {
     let config = HttpConfig {
         send_timeout: Duration::from_millis(200),
         ..HttpConfig::for_tests()
@@ -439,7 +439,7 @@ async fn who_does_not_take_an_answer_holds_nothing_for_longer_than_allowed() {
 }
 
 #[tokio::test]
-async fn cancelling_again_and_again_ends_the_connection_and_no_other() {
+async fn http3_rapid_cancellations_end_only_their_connection() {
     let site = Http3Server::new();
     let (mut visitor, mut other) = (site.visit().await, site.visit().await);
     let flood = async {
@@ -457,7 +457,7 @@ async fn cancelling_again_and_again_ends_the_connection_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_flood_on_the_control_streams_ends_the_connection_and_no_other() {
+async fn http3_control_stream_flood_ends_only_its_connection() {
     let site = Http3Server::new();
     let (visitor, mut other) = (site.visit().await, site.visit().await);
     // A stream of QPACK's encoder is opened by h3 itself; of a stream of an unknown type only the type is read.
@@ -484,7 +484,7 @@ async fn a_flood_on_the_control_streams_ends_the_connection_and_no_other() {
 }
 
 #[tokio::test]
-async fn clients_may_move_to_another_address() {
+async fn http3_client_may_change_its_address() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let mut seen = std::collections::HashSet::new();
@@ -504,7 +504,7 @@ async fn clients_may_move_to_another_address() {
 }
 
 #[tokio::test]
-async fn sessions_are_resumed() {
+async fn http3_tls_session_is_resumed() {
     let site = Http3Server::new();
     let mut first = site.visit().await;
     assert!(first.text("/tls").await.contains("resumed: false"));
@@ -513,7 +513,7 @@ async fn sessions_are_resumed() {
 }
 
 #[tokio::test]
-async fn a_stop_lets_requests_finish_and_says_good_bye() {
+async fn http3_stop_finishes_requests_and_closes_without_error() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let idle = site.visit().await;
@@ -532,7 +532,7 @@ async fn a_stop_lets_requests_finish_and_says_good_bye() {
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_for_a_client_that_has_vanished() {
+async fn http3_stop_does_not_wait_for_a_vanished_client() {
     let long = Duration::from_secs(3600);
     let site = Http3Server::with(HttpConfig {
         send_timeout: long,
@@ -564,7 +564,7 @@ async fn a_stop_does_not_wait_for_a_client_that_has_vanished() {
 }
 
 #[tokio::test]
-async fn a_listener_that_goes_away_takes_its_idle_connections_along() {
+async fn removed_http3_listener_closes_its_idle_connections() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     assert_eq!(visitor.text("/hello").await, "200 hello");
@@ -574,7 +574,7 @@ async fn a_listener_that_goes_away_takes_its_idle_connections_along() {
 }
 
 #[tokio::test]
-async fn packets_of_unknown_connections_are_answered_by_a_reset() {
+async fn quic_packets_of_unknown_connections_get_a_stateless_reset() {
     let site = Http3Server::new();
     let unknown = UdpSocket::bind("127.0.0.1:0").unwrap();
     unknown.connect(site.address).unwrap();
@@ -596,7 +596,7 @@ async fn packets_of_unknown_connections_are_answered_by_a_reset() {
 }
 
 #[tokio::test]
-async fn garbage_is_ignored_and_unknown_versions_are_told_the_known_ones() {
+async fn quic_garbage_is_ignored_and_unknown_versions_are_negotiated() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -626,7 +626,7 @@ async fn garbage_is_ignored_and_unknown_versions_are_told_the_known_ones() {
 }
 
 #[tokio::test]
-async fn handshakes_that_are_never_completed_keep_nobody_out() {
+async fn unfinished_quic_handshakes_do_not_block_other_clients() {
     let config = HttpConfig {
         max_connections: Some(20),
         ..HttpConfig::for_tests()
@@ -663,7 +663,7 @@ async fn handshakes_that_are_never_completed_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn answers_over_tcp_tell_of_http3() {
+async fn responses_over_tcp_announce_http3() {
     let site = Http3Server::new();
     let stream = tokio::net::TcpStream::connect(site.tcp).await.unwrap();
     let name = rustls::pki_types::ServerName::try_from("example.org").unwrap();
@@ -679,7 +679,7 @@ async fn answers_over_tcp_tell_of_http3() {
 }
 
 #[tokio::test]
-async fn a_name_without_a_certificate_is_reported_over_quic_too_and_of_no_client_without_proof() {
+async fn quic_reports_a_name_without_certificate_but_no_unproven_client_address() {
     let site = Http3Server::new();
     let settings = site.pki.settings();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();

@@ -74,7 +74,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn what_we_accept_others_accept_alike(
+    fn accepted_request_means_the_same_to_httparse(
         front in prop::sample::select(&["", "GET / HTTP/1.1\r\nHost: a\r\n", "GET /"][..]),
         pieces in prop::collection::vec(piece(), 0..12),
         end in prop::sample::select(&["", "\r\n\r\n"][..]),
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_with_one_byte_changed_is_refused_or_means_the_same_to_others(
+    fn request_with_one_changed_byte_is_refused_or_means_the_same_to_httparse(
         at in 0usize..75,
         byte in any::<u8>(),
     ) {
@@ -95,7 +95,7 @@ proptest! {
 }
 
 #[test]
-fn the_comparison_does_compare() {
+fn httparse_comparison_distinguishes_accepted_from_refused_requests() {
     let wire = b"GET /\xc3\xa9?\"<>^`{|}\\ HTTP/1.0\r\nA:\t b \t\r\nC: \xe9\r\n\r\nrest";
     assert!(agree(wire).unwrap());
     assert!(!agree(b"GET / HTTP/1.1\nHost: a\n\n").unwrap());

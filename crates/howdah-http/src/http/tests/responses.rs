@@ -10,7 +10,7 @@ fn get(path: &str) -> String {
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 #[tokio::test(start_paused = true)]
-async fn unknown_lengths_are_chunked() {
+async fn response_of_unknown_length_is_chunked() {
     assert_eq!(
         ask(get("/pieces")).await,
         format!("{CHUNKED}1\r\na\r\n11\r\nbcdefghijklmnopqr\r\n0\r\n\r\n[open]")
@@ -18,7 +18,7 @@ async fn unknown_lengths_are_chunked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn http_1_0_gets_no_chunks_and_no_interim_answers() {
+async fn http_1_0_client_gets_no_chunks_and_no_interim_responses() {
     assert_eq!(
         ask("GET /pieces HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await,
         "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcdefghijklmnopqr[closed]"
@@ -34,7 +34,7 @@ async fn http_1_0_gets_no_chunks_and_no_interim_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connection_close_is_obeyed_and_said() {
+async fn connection_close_is_obeyed_and_announced() {
     let close = |field| format!("GET /hello HTTP/1.1\r\nHost: a\r\nConnection: {field}\r\n\r\n");
     for field in ["close", "Close", "x, CLOSE", "keep-alive, close"] {
         assert_eq!(
@@ -46,7 +46,7 @@ async fn connection_close_is_obeyed_and_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn head_204_and_304_have_no_body() {
+async fn responses_to_head_and_with_204_or_304_have_no_body() {
     let head = |path| format!("HEAD {path} HTTP/1.1\r\nHost: a\r\n\r\n{}", get("/hello"));
     let then = ok("hello") + "[open]";
     assert_eq!(
@@ -97,7 +97,7 @@ async fn pipelined_requests_are_answered_in_order_in_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_does_not_wait_for_the_request_behind_it() {
+async fn pipelined_response_does_not_wait_for_the_next_request() {
     let mut client = TestClient::new();
     client
         .send(get("/hello") + &get("/wait") + &get("/hello"))
@@ -108,7 +108,7 @@ async fn an_answer_does_not_wait_for_the_request_behind_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn interim_answers_are_sent_at_once() {
+async fn interim_response_is_sent_immediately() {
     let mut client = TestClient::new();
     assert_eq!(
         client.ask(get("/hints")).await,
@@ -119,7 +119,7 @@ async fn interim_answers_are_sent_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_length_is_kept_or_seen_to_be_broken() {
+async fn response_of_wrong_length_is_cut_or_closes_the_connection() {
     assert_eq!(ask(get("/too-long")).await, ok("abc") + "[open]");
     assert_eq!(
         ask(get("/too-short")).await,
@@ -132,7 +132,7 @@ async fn a_length_is_kept_or_seen_to_be_broken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_fails_costs_its_own_request() {
+async fn failed_handler_causes_a_named_500_or_a_truncated_response() {
     let failed = |name: &str| {
         let body = format!("500 Internal Server Error: {name}\n");
         let n = body.len();
@@ -151,7 +151,7 @@ async fn a_handler_that_fails_costs_its_own_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_answers_arrive_whole_through_a_full_socket() {
+async fn large_response_arrives_whole_through_a_full_socket() {
     let mut client = TestClient::new();
     client.send(get("/big?20")).await;
     let (got, closed) = client.receive().await;
@@ -185,7 +185,7 @@ async fn files_are_sent_whole_and_in_chunks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_shrank_ends_the_connection() {
+async fn file_that_shrank_closes_the_connection() {
     let mut client = TestClient::new();
     client.send(get("/file-short") + &get("/hello")).await;
     let (got, closed) = client.receive().await;
@@ -194,7 +194,7 @@ async fn a_file_that_shrank_ends_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_leaves_is_noticed_while_the_script_runs() {
+async fn client_disconnect_is_noticed_while_the_handler_runs() {
     for pipelined in ["", "GET /hello HTTP/1.1\r\n"] {
         let mut client = TestClient::new();
         client.send(get("/gone")).await;
@@ -208,7 +208,7 @@ async fn a_client_that_leaves_is_noticed_while_the_script_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bytes_noticed_while_waiting_for_the_client_to_leave_are_not_lost() {
+async fn pipelined_bytes_are_kept_while_waiting_for_a_disconnect() {
     let mut client = TestClient::new();
     client.send(get("/wait")).await;
     client.until_seen("waiting").await;
@@ -219,7 +219,7 @@ async fn bytes_noticed_while_waiting_for_the_client_to_leave_are_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_another_follows_answers_what_is_under_way() {
+async fn drain_with_a_wait_still_answers_new_requests() {
     let wait = Duration::from_secs(2);
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello[closed]";
     let mut kept = TestClient::new();
@@ -238,7 +238,7 @@ async fn a_server_that_another_follows_answers_what_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_stops_finishes_what_it_began() {
+async fn drain_without_a_wait_closes_idle_connections_and_finishes_requests() {
     let mut idle = TestClient::new();
     assert_eq!(idle.ask(get("/hello")).await, ok("hello") + "[open]");
     idle.life.drain(Duration::ZERO);

@@ -15,13 +15,13 @@ async fn closed_after(client: &mut TestClient) -> (u64, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_says_nothing_is_closed_without_an_answer() {
+async fn silent_connection_is_closed_without_response() {
     let (seconds, said) = closed_after(&mut TestClient::new()).await;
     assert_eq!((seconds, said.as_str()), (10, ""));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_is_closed_without_an_answer() {
+async fn idle_connection_is_closed_without_response() {
     let mut client = TestClient::new();
     for _ in 0..3 {
         client.send("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -34,7 +34,7 @@ async fn an_idle_connection_is_closed_without_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_dribbles_in_is_cut_off() {
+async fn slowly_sent_headers_time_out() {
     let mut client = TestClient::new();
     let begun = Instant::now();
     let (mut reader, mut writer) = client.stream.split();
@@ -65,7 +65,7 @@ async fn a_head_that_dribbles_in_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_head_has_its_own_time() {
+async fn second_request_has_its_own_header_timeout() {
     let mut client = TestClient::new();
     let first = client.ask("GET /hello HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(first, ok("hello") + "[open]");
@@ -77,7 +77,7 @@ async fn the_second_head_has_its_own_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stops_coming_is_given_up() {
+async fn stalled_body_times_out() {
     let mut client = TestClient::new();
     client
         .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc")
@@ -92,7 +92,7 @@ async fn a_body_that_stops_coming_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_dribbles_in_is_given_up() {
+async fn body_below_the_minimum_rate_is_refused() {
     let mut client = TestClient::new();
     let begun = Instant::now();
     client
@@ -121,7 +121,7 @@ async fn a_body_that_dribbles_in_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_began_fast_has_no_credit_for_dribbling() {
+async fn slow_body_gets_no_credit_for_a_fast_start() {
     let mut client = TestClient::new();
     client
         .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 999999\r\n\r\n")
@@ -147,7 +147,7 @@ async fn a_body_that_began_fast_has_no_credit_for_dribbling() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_but_steady_body_is_taken() {
+async fn slow_but_steady_body_is_accepted() {
     let mut client = TestClient::new();
     client
         .send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n")
@@ -160,7 +160,7 @@ async fn a_slow_but_steady_body_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_reads_nothing_is_given_up() {
+async fn client_that_reads_nothing_is_disconnected() {
     let mut client = TestClient::new();
     let begun = Instant::now();
     client
@@ -171,7 +171,7 @@ async fn a_client_that_reads_nothing_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_reads_slowly_is_served() {
+async fn client_that_reads_slowly_is_served() {
     let mut client = TestClient::new();
     client
         .send("GET /big?30 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -190,7 +190,7 @@ async fn a_client_that_reads_slowly_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_reads_below_the_minimum_is_given_up_though_it_makes_progress() {
+async fn client_that_reads_below_the_minimum_rate_is_disconnected() {
     let slower = HttpConfig {
         min_rate: 10_000,
         ..HttpConfig::for_tests()
@@ -214,7 +214,7 @@ async fn a_client_that_reads_below_the_minimum_is_given_up_though_it_makes_progr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_has_so_many_requests_and_no_more() {
+async fn connection_is_closed_after_keepalive_requests() {
     let mut client = TestClient::with(
         HttpConfig {
             keepalive_requests: 3,

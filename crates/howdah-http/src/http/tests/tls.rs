@@ -133,7 +133,7 @@ fn body_of(answer: &[u8]) -> &[u8] {
 const ANY: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
 
 #[tokio::test]
-async fn what_was_agreed_on_is_known_to_the_handler() {
+async fn tls_version_cipher_and_server_name_reach_the_handler() {
     let pki = TestPki::one();
     for (versions, protocol, cipher) in [
         (
@@ -163,7 +163,7 @@ async fn what_was_agreed_on_is_known_to_the_handler() {
 }
 
 #[tokio::test]
-async fn several_requests_share_a_connection() {
+async fn tls_connection_serves_several_requests() {
     let pki = TestPki::one();
     let mut open = open(
         pki.server(HttpConfig::for_tests()),
@@ -186,7 +186,7 @@ async fn several_requests_share_a_connection() {
 }
 
 #[tokio::test]
-async fn bodies_and_files_arrive_whole_in_both_directions() {
+async fn tls_bodies_and_files_arrive_whole_in_both_directions() {
     let pki = TestPki::one();
     for versions in [&[&rustls::version::TLS13], &[&rustls::version::TLS12]] {
         let client = pki.client(versions);
@@ -202,7 +202,7 @@ async fn bodies_and_files_arrive_whole_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_ticket_resumes_a_session_as_long_as_its_key_is_known() {
+async fn tls_ticket_resumes_a_session_while_its_key_is_known() {
     let pki = TestPki::one();
     for versions in [&[&rustls::version::TLS13], &[&rustls::version::TLS12]] {
         pki.settings.tickets.set(&[[1; KEY_BYTES]], b"");
@@ -225,7 +225,7 @@ async fn a_ticket_resumes_a_session_as_long_as_its_key_is_known() {
 }
 
 #[tokio::test]
-async fn the_name_asked_for_and_the_signatures_taken_choose_the_certificate() {
+async fn server_name_and_signature_schemes_choose_the_certificate() {
     let pki = TestPki::of(&[
         (&["first.org"], &rcgen::PKCS_ECDSA_P256_SHA256),
         (&["example.org", "*.example.org"], &rcgen::PKCS_ED25519),
@@ -254,7 +254,7 @@ async fn the_name_asked_for_and_the_signatures_taken_choose_the_certificate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_that_never_ends_is_cut_off() {
+async fn unfinished_tls_handshake_times_out() {
     for hello in [&b""[..], b"\x16\x03\x01\x02\x00\x01"] {
         let mut server = TestPki::one().server(HttpConfig::for_tests());
         server.stream.write_all(hello).await.unwrap();
@@ -276,7 +276,7 @@ async fn a_handshake_that_never_ends_is_cut_off() {
 }
 
 #[tokio::test]
-async fn garbage_ends_in_an_alert() {
+async fn tls_garbage_ends_in_an_alert() {
     for garbage in [&[0x16, 3, 1, 0, 5, 9, 9, 9, 9, 9][..], &[0xff; 70_000]] {
         let mut server = TestPki::one().server(HttpConfig::for_tests());
         let _ = server.stream.write_all(garbage).await;
@@ -293,7 +293,7 @@ async fn garbage_ends_in_an_alert() {
 }
 
 #[tokio::test]
-async fn a_request_without_tls_is_told_to_use_it() {
+async fn plain_http_on_a_tls_port_is_refused_by_name() {
     let mut server = TestPki::one().server(HttpConfig::for_tests());
     let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     server.stream.write_all(request).await.unwrap();
@@ -310,7 +310,7 @@ async fn a_request_without_tls_is_told_to_use_it() {
 }
 
 #[test]
-fn certificates_that_cannot_serve_are_named() {
+fn unusable_certificates_are_refused_by_name() {
     let (chain, key, _) = made(&["example.org"], &rcgen::PKCS_ECDSA_P256_SHA256);
     let (_, other, _) = made(&["example.org"], &rcgen::PKCS_ECDSA_P256_SHA256);
     let (nameless, its_key, _) = made(&[], &rcgen::PKCS_ECDSA_P256_SHA256);

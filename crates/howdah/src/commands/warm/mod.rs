@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use howdah_executor::PoolMode;
+use howdah_executor::{PhpProgram, PoolMode};
 
 use self::files::{CompiledFiles, copy_owner_and_mode, php_files};
 use crate::{exit, sys};
@@ -51,7 +51,7 @@ while (($path = stream_get_line($paths, 1 << 16, "\0")) !== false && $path !== '
 
 /// The PHP that compiles, and its settings.
 struct Compiler {
-    program: PathBuf,
+    program: PhpProgram,
     php_ini: Option<PathBuf>,
     defines: Vec<(String, String)>,
     environment: Vec<(String, String)>,
@@ -175,8 +175,8 @@ impl Compiler {
     }
 
     /// Returns the command that runs this code with PHP.
-    fn command(&self, code: &str, more: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+    fn command(&self, code: &str, more: &[&str]) -> Result<Command, String> {
+        let mut command = self.program.command();
         command.arg("php");
         if let Some(file) = &self.php_ini {
             command.arg("--php-ini").arg(file);
@@ -196,14 +196,17 @@ impl Compiler {
             command.arg("-d").arg(setting);
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        self.program
+            .preload(&mut command, false)
+            .map_err(|error| self.does_not_start(error))?;
         command.args(["--code", code, "--"]);
-        command
+        Ok(command)
     }
 
     /// Returns the directory in which PHP stores compiled files.
     fn cache_directory(&self) -> Result<PathBuf, String> {
         let output = self
-            .command(PRINT_CACHE_DIRECTORY, &[])
+            .command(PRINT_CACHE_DIRECTORY, &[])?
             .stdin(Stdio::null())
             .output();
         let output = output.map_err(|error| self.does_not_start(error))?;
@@ -226,7 +229,7 @@ impl Compiler {
     }
 
     fn does_not_start(&self, error: std::io::Error) -> String {
-        format!("cannot start {}: {error}", self.program.display())
+        format!("cannot start {}: {error}", self.program)
     }
 
     /// Compiles the files, on all cores.
@@ -290,10 +293,8 @@ impl Compiler {
             "memory_limit=-1",
             &limit,
         ];
-        let output = list().and_then(|list| {
-            let mut command = self.command(COMPILE_PATHS, &settings);
-            command.stdin(Stdio::from(list)).output()
-        });
+        let mut command = self.command(COMPILE_PATHS, &settings)?;
+        let output = list().and_then(|list| command.stdin(Stdio::from(list)).output());
         output.map_err(|error| self.does_not_start(error))
     }
 }

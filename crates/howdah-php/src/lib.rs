@@ -1,5 +1,6 @@
-//! `howdah-php`: the PHP process of a pool. The front starts it as a *zygote*, which performs PHP's module startup once
-//! and then forks *children*. A child takes one script request at a time from shared memory and runs it. This process
+//! `howdah-php`: the PHP process of a pool, as a library that is loaded into a PHP program of the machine (`LD_PRELOAD`,
+//! `shim/core/host.c`). The front starts it as a *zygote*, which performs PHP's module startup once and then forks
+//! *children*. A child takes one script request at a time from shared memory and runs it. This process
 //! knows no HTTP, opens no sockets and reads no configuration file: the front decides, and this process runs PHP. The
 //! exceptions are [`run`] and [`cli`], which have no front.
 //!
@@ -28,15 +29,20 @@ mod sys;
 mod worker;
 mod zygote;
 
+use std::ffi::OsString;
 use std::io::Read;
-use std::process::ExitCode;
 
 use howdah_os::output::write_stderr_line;
 
 use arguments::Invocation;
 
-fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1).peekable();
+/// The exit status of a process.
+type ExitStatus = u8;
+
+/// Runs in place of the `main` of the PHP program that loaded this library (`shim/core/host.c`). Returns the exit
+/// status.
+fn main(arguments: Vec<OsString>) -> ExitStatus {
+    let mut arguments = arguments.into_iter().skip(1).peekable();
     if arguments.next_if(|first| first == "run").is_some() {
         return run::run(arguments);
     }
@@ -50,23 +56,25 @@ fn main() -> ExitCode {
     match arguments::parse(arguments, stdin) {
         Ok(Invocation::Version) => {
             println!("{}", version());
-            ExitCode::SUCCESS
+            0
         }
         Ok(Invocation::Serve(options)) => zygote::run(options),
         Ok(Invocation::TryStart(options, seconds)) => zygote::try_start(options, seconds),
         Err(why) => {
             write_stderr_line(&format!("howdah-php: {why}"));
-            ExitCode::from(2)
+            2
         }
     }
 }
 
+/// The name of this library in packages, by which `howdah` finds it for a PHP program.
+const LIBRARY_NAME: &str = concat!("howdah-php-", env!("HOWDAH_PHP_BUILD"), ".so");
+
 /// Returns the output of `--version`: one fact per line, as `name value`.
 fn version() -> String {
     format!(
-        "howdah-php {}\nphp {}\nshm {}\nthread-safety NTS",
+        "howdah-php {}\nlibrary {LIBRARY_NAME}\nshm {}",
         env!("CARGO_PKG_VERSION"),
-        ffi::php_version(),
         howdah_proto::shm::VERSION
     )
 }

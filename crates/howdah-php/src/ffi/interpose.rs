@@ -1,0 +1,35 @@
+//! The functions of the C library that this library replaces for PHP and its extensions. A library in LD_PRELOAD comes
+//! before the C library in the search for a symbol, so PHP's calls arrive here.
+//!
+//! The replacements are in C (`shim/core`: host.c, cwd.c, timers.c, opcache.c). rustc exports only symbols that are
+//! defined in Rust, so each name is a jump to the C function, which leaves the arguments where the caller put them.
+
+macro_rules! interpose {
+    ($($name:ident => $replacement:ident,)*) => {
+        unsafe extern "C" {
+            $(fn $replacement();)*
+        }
+        $(
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            unsafe extern "C" fn $name() {
+                #[cfg(target_arch = "x86_64")]
+                core::arch::naked_asm!("jmp {}", sym $replacement);
+                #[cfg(target_arch = "aarch64")]
+                core::arch::naked_asm!("b {}", sym $replacement);
+            }
+        )*
+    };
+}
+
+interpose! {
+    __libc_start_main => howdah_libc_start_main,
+    chdir => howdah_chdir,
+    fchdir => howdah_fchdir,
+    setitimer => howdah_setitimer,
+    sigaction => howdah_sigaction,
+    sigprocmask => howdah_sigprocmask,
+    dlopen => howdah_dlopen,
+    access => howdah_access,
+    fcntl => howdah_fcntl,
+}
