@@ -20,6 +20,10 @@
 #include <unistd.h>
 
 static char current[MAXPATHLEN];
+#ifdef ZTS
+/* `current` without symbolic links. PHP would resolve them with its cache, which may be minutes old. */
+static char resolved[MAXPATHLEN] = "/";
+#endif
 static size_t current_len;
 static time_t current_since;
 /* Whether the directory was left since howdah_return_to_directory(). */
@@ -42,18 +46,15 @@ int howdah_fchdir(int fd)
 	return (int)syscall(SYS_fchdir, fd);
 }
 
-/* Changes the virtual working directory of a thread-safe build. */
+#ifdef ZTS
 static void enter_virtual(const char *directory)
 {
-#ifdef ZTS
 	virtual_cwd_activate();
 	if (virtual_chdir(directory) != 0) {
 		(void)virtual_chdir("/");
 	}
-#else
-	(void)directory;
-#endif
 }
+#endif
 
 static void enter_process(const char *script, size_t len)
 {
@@ -71,6 +72,11 @@ static void enter_process(const char *script, size_t len)
 	}
 	current_len = len;
 	current_since = now;
+#ifdef ZTS
+	if (!getcwd(resolved, sizeof(resolved))) {
+		memcpy(resolved, "/", 2);
+	}
+#endif
 }
 
 void howdah_enter_script_directory(const char *script)
@@ -80,7 +86,9 @@ void howdah_enter_script_directory(const char *script)
 		script = slash = "/";
 	}
 	enter_process(script, slash == script ? 1 : (size_t)(slash - script));
-	enter_virtual(current_len ? current : "/");
+#ifdef ZTS
+	enter_virtual(current_len ? resolved : "/");
+#endif
 }
 
 void howdah_return_to_directory(int fd)
