@@ -161,8 +161,7 @@ fn command_line_values_are_checked_as_in_the_file() {
 
 #[test]
 fn missing_directory_is_named() {
-    let scratch = Scratch::new("gone");
-    let (code, _, err) = run(howdah(["serve", "/nonexistent/site"]));
+    let (code, _, err) = run(&mut howdah(["serve", "/nonexistent/site"]));
     assert_eq!(code, 3);
     assert!(
         err.contains("cannot serve the directory /nonexistent/site"),

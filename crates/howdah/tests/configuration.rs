@@ -870,7 +870,7 @@ fn system_directories_are_not_recognised() {
     std::os::unix::fs::symlink("/", &link).unwrap();
     let link = link.display().to_string();
     for directory in ["/", "/etc", "/usr/", "/home", "/var/../var", &link] {
-        let (code, out, err) = run(howdah(["serve", directory, "--listen", "127.0.0.1:0"]));
+        let (code, out, err) = run(&mut howdah(["serve", directory, "--listen", "127.0.0.1:0"]));
         let said = out + &err;
         assert_ne!(code, 0, "{directory}: {said}");
         assert!(said.contains("SystemDirectory: "), "{directory}: {said}");
