@@ -10,7 +10,7 @@ pub struct ProcessEntry {
     pub pid: i32,
     /// The parent's process id.
     pub parent: i32,
-    /// The file name of the process's program (`howdah`, `howdah-php`).
+    /// The file name of the process's program (`howdah`, `php-fpm8.2`), or its name if the file is hidden.
     pub program: String,
     /// The state as one letter (proc_pid_stat(5)); `Z` is a process that has exited and has not been reaped by its
     /// parent.
