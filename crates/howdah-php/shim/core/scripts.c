@@ -7,8 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "zend_smart_str.h"
-
 /* Begins a request without a script, which never ends: the process exits. */
 static bool begin(void)
 {

@@ -327,7 +327,6 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
 	zend_try {
 		php_request_shutdown(NULL);
 	} zend_end_try();
-	php_module_shutdown();
-	sapi_shutdown();
+	howdah_engine_shutdown();
 	return status;
 }
