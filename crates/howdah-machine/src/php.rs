@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn series_is_parsed_from_howdah_version() {
-        let text = "howdah 0.1.0\nphp 8.4.24 NTS (/usr/bin/howdah-php)\n";
+        let text = "howdah 0.1.0\nphp 8.4.24 NTS (/usr/sbin/php-fpm8.4)\n";
         assert_eq!(series_in(text).unwrap(), "8.4");
         // The PHP of this `howdah` is missing.
         assert_eq!(series_in("howdah 0.1.0\n"), None);

@@ -16,7 +16,7 @@ use howdah_executor::{PhpProgram, PoolConfig};
 use crate::installed;
 use host::{NotAHost, PhpHost};
 
-/// The name of the PHP processes, and of the package with the libraries.
+/// The name of the PHP processes, and of the crate that builds the library.
 const PROGRAM_NAME: &str = "howdah-php";
 /// The library as cargo builds it, in the directory of this program, for whichever PHP it was built.
 const BUILT_LIBRARY: &str = "deps/libhowdah_php.so";
@@ -105,7 +105,7 @@ impl fmt::Display for PhpUnfit {
             ),
             PhpUnfit::PhpLibraryMissing(path, version, library, places) => write!(
                 f,
-                "PhpLibraryMissing: {} is PHP {version}, which needs {library}, and there is none in {}; install a package of {PROGRAM_NAME} for it, or build it: install PHP's development files, run `make php-library PHP_CONFIG=php-config`, and copy {library} to one of these directories",
+                "PhpLibraryMissing: {} is PHP {version}, which needs {library}, and there is none in {}; build it: install PHP's development files, run `make php-library PHP_CONFIG=php-config`, and copy {library} to one of these directories",
                 path.display(),
                 list(places)
             ),
