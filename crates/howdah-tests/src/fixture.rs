@@ -105,7 +105,7 @@ impl Builder {
         self
     }
 
-    /// Serves with PHP's command line, which Debian gives more functions than php-fpm: those of pcntl.
+    /// Serves with PHP's command line, which unlike php-fpm has pcntl.
     pub fn command_line_php(self) -> Self {
         let name = howdah_machine::php::expand_placeholders("php{php}");
         let program = howdah_machine::programs::find(&name);

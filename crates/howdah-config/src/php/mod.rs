@@ -169,8 +169,8 @@ impl PhpChoice {
 pub enum PhpUse {
     /// Serve requests: php-fpm is preferred, so that a site that comes from it keeps its php.ini.
     Serve,
-    /// Run a script as on a command line: `php` is preferred, whose php.ini is for that and which has more functions
-    /// (Debian builds pcntl into it alone).
+    /// Run a script as on a command line: `php` is preferred, whose php.ini is for that. Unlike distributions' php-fpm,
+    /// it has pcntl.
     CommandLine,
 }
 
