@@ -177,7 +177,7 @@ fn fatal_error_runs_shutdown_functions_of_the_boot_and_ends_the_worker() {
 fn worker_crash_loses_only_its_own_request() {
     let mut worker = Worker::plain();
     worker.output_of("echo 1;");
-    let answer = worker.run("posix_kill(getmypid(), SIGSEGV); sleep(60);");
+    let answer = worker.run("posix_kill(getmypid(), 11); sleep(60);");
     assert_eq!(answer.died, Some(Exit::Signal(11)));
     let (child, _) = worker.front.spawn(0);
     assert!(matches!(

@@ -210,7 +210,7 @@ fn library_that_cannot_be_used_is_named_with_what_to_do() {
         .write(&format!("bin/{}", name.unwrap()), "no library");
     let err = serve();
     assert!(
-        err.contains("PhpIgnoresPreload: ") && err.contains("invalid ELF header"),
+        err.contains("PhpIgnoresPreload: ") && err.contains("cannot be preloaded"),
         "{err}"
     );
     let source = copied.scratch.write(
