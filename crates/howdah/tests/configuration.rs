@@ -121,8 +121,7 @@ fn check_of_a_directory_shows_where_missing_files_go() {
             "missing files     go to /index.php, which gets the path as PATH_INFO\n",
         ),
     ] {
-        let (code, out, err) = run(howdah(["check", directory])
-            .current_dir(&scratch.0)
+        let (code, out, err) = run(howdah(["check", directory]).current_dir(&scratch.0));
         assert_eq!(code, 0, "{err}");
         assert!(out.contains(shown), "{shown}:\n{out}");
     }
