@@ -117,6 +117,7 @@ END
 
 # Compiles a thread-safe PHP, which no distribution has, from the release of PHP in a distribution's source package:
 # thread_safe SERIES RELEASE
+# session is a shared extension, as on Alpine.
 thread_safe() {
     need gcc
     need g++ make pkg-config xz-utils dpkg-dev libxml2-dev libssl-dev libsqlite3-dev zlib1g-dev
@@ -135,7 +136,7 @@ thread_safe() {
         # shellcheck disable=SC2086 # $opcache is one argument or none.
         logged ./configure --quiet --prefix="$roots/$name/opt/php" \
             --enable-zts --disable-all --enable-cli --enable-cgi --enable-fpm $opcache \
-            --enable-session --enable-filter --enable-ctype --enable-tokenizer --enable-fileinfo --enable-posix \
+            --enable-session=shared --enable-filter --enable-ctype --enable-tokenizer --enable-fileinfo --enable-posix \
             --enable-pcntl --enable-mbstring --disable-mbregex --with-libxml --enable-xml --enable-dom \
             --enable-simplexml --enable-xmlreader --enable-xmlwriter --with-openssl --with-zlib --with-iconv \
             --enable-pdo --with-pdo-sqlite --with-sqlite3 --enable-mysqlnd --with-mysqli=mysqlnd \
@@ -144,8 +145,11 @@ thread_safe() {
         logged make -s install
     )
     cp "$source/php/php.ini-production" "$roots/$name/opt/php/lib/php.ini"
-    # opcache is shared before PHP 8.5.
-    [ -z "$opcache" ] || echo zend_extension=opcache >>"$roots/$name/opt/php/lib/php.ini"
+    {
+        echo extension=session
+        # opcache is shared before PHP 8.5.
+        [ -z "$opcache" ] || echo zend_extension=opcache
+    } >>"$roots/$name/opt/php/lib/php.ini"
     rm -rf "$source"
     ln -s opt/php/bin/php-config "$roots/$name/php-config"
 }
