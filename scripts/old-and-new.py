@@ -3,7 +3,7 @@
 
     scripts/old-and-new.py OLD NEW [TURNS]
 
-OLD and NEW are directories with `howdah` and `howdah-php`, NEW also with `howdah-bench`; TURNS is 5 by
+OLD and NEW are directories that cargo has built `howdah` in, NEW also `howdah-bench`; TURNS is 5 by
 default (six minutes). Needs root for www-data, taskset, php-fpm, two cores, and for the row of WordPress
 Debian's packages of it and of MariaDB (scripts/setup-debian.sh test). The front and the load (`howdah bench`
 of NEW) share core 0, so that neither ever has to wake the other on another core, which costs more the longer
@@ -19,6 +19,7 @@ KINDS = {  # lines of the pool, lines of the site
     "cache": ('pm = "static"\nmax_children = 4\n', 'cache = "on"\n'),
     "worker": ('mode = "worker"\nworker = "SITE/worker.php"\nmax_children = 4\n', 'front_controller = "/worker.php"\n'),
     "fastcgi": ('mode = "fastcgi"\nfastcgi = ["unix:FPM"]\nmax_connections = 4\n', ""),
+    "tls": ('pm = "static"\nmax_children = 4\n', '[[site.certificate]]\nfile = "CERTIFICATE"\nkey = "CERTIFICATE"\n'),
     "wordpress": ('pm = "static"\nmax_children = 4\n', 'front_controller = "/index.php"\n'),
 }
 WORDPRESS = ["-H", "Host: wordpress.test", "--expect-body", "Welcome to WordPress"]
@@ -31,6 +32,7 @@ LOADS = [  # name, kind, path, flags of the load tester
     ("worker", "worker", "/any", []),
     ("fastcgi, hello", "fastcgi", "/hello.php", []),
     ("upload of 1 MB", "embed", "/upload.php", ["-p", "UPLOAD"]),
+    ("hello, TLS", "tls", "/hello.php", ["--insecure"]),
     ("WordPress' home", "wordpress", "/", WORDPRESS),
 ]
 SITE = {
@@ -153,7 +155,10 @@ class Server:
         config = directory / f"{self.port}.toml"
         pool, site = KINDS[kind]
         pool = pool.replace("SITE", f"{directory}/site").replace("FPM", str(fpm.socket))
-        config.write_text(f'listen = "127.0.0.1:{self.port}"\nuser = "www-data"\n[pool.www]\n{pool}'
+        site = site.replace("CERTIFICATE", f"{directory}/certificate.pem")
+        tls = " tls" if kind == "tls" else ""
+        self.scheme = "https" if tls else "http"
+        config.write_text(f'listen = "127.0.0.1:{self.port}{tls}"\nuser = "www-data"\n[pool.www]\n{pool}'
                           f'[[site]]\nroot = "{directory}/{"wordpress" if self.counts_php else "site"}"\n{site}')
         with open(self.log, "w") as log:
             self.master = subprocess.Popen([build / "howdah", "serve", "--config", config], stdout=log, stderr=log)
@@ -193,7 +198,7 @@ class Server:
         before = self.cpu()
         run = subprocess.run(
             ["taskset", "-c", "0", tester, "bench", "-q", "-t", str(seconds), "-c", clients, "--no-ceiling",
-             "--json", "-", *flags, f"http://127.0.0.1:{self.port}{path}"], capture_output=True, text=True)
+             "--json", "-", *flags, f"{self.scheme}://127.0.0.1:{self.port}{path}"], capture_output=True, text=True)
         used = self.cpu() - before
         good = good_answers(run, path)["count"]
         return used / good * 1e6, good / seconds
@@ -236,6 +241,11 @@ def main():
             (directory / "site" / file).parent.mkdir(parents=True, exist_ok=True)
             (directory / "site" / file).write_text(text)
         (directory / "megabyte").write_bytes(b"x" * 1_000_000)
+        pem = directory / "certificate.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-days", "1", "-subj", "/CN=a.test", "-addext", "subjectAltName=DNS:a.test,IP:127.0.0.1", "-keyout", pem, "-out", directory / "public.pem"],
+                       check=True, capture_output=True)
+        pem.write_text(pem.read_text() + (directory / "public.pem").read_text())
         servers, others = {}, []
         try:
             others.append(Fpm(directory))

@@ -269,11 +269,8 @@ fn php_program(
     if php.code().is_none() && php.script.is_empty() {
         mistake("command: `php` needs a script, or -r and code".to_owned());
     }
-    let program = howdah_php.server_program();
-    if !program.host.is_file() {
-        // The missing program has already been reported.
-        return None;
-    }
+    // A missing program has already been reported.
+    let program = howdah_php.command_line_program()?;
     let variables = &section.file().environment.php;
     let defines =
         match php_variables::settings_of_variables(variables, &program, php.php_ini.as_deref()) {

@@ -74,6 +74,7 @@ use howdah_site::site::SiteConfig;
 use arguments::ServeArguments;
 use environment::EnvironmentOptions;
 use mistake::{Mistakes, Severity};
+use php::PhpUse;
 use reader::{ConfigReader, ConfigSection};
 
 pub use reader::Validation;
@@ -229,7 +230,8 @@ pub struct LoadedConfiguration {
     pub settings: Result<ServeSettings, Vec<String>>,
     /// Advice as it is displayed.
     pub advice: Vec<String>,
-    /// Whether `howdah-php` is missing, which is a mistake of the installation, regardless of any other mistakes.
+    /// Whether PHP or the library for it is missing, which is a mistake of the installation, regardless of any other
+    /// mistakes.
     pub php_unfit: bool,
 }
 
@@ -408,6 +410,7 @@ fn settings(
 pub struct PhpProgramLookup<'c> {
     top: &'c ConfigSection<'c>,
     found: OnceCell<Option<PhpProgram>>,
+    found_for_jobs: OnceCell<Option<PhpProgram>>,
     /// Whether a program that a pool or the file names is missing.
     missing: Cell<bool>,
 }
@@ -417,6 +420,7 @@ impl<'c> PhpProgramLookup<'c> {
         PhpProgramLookup {
             top,
             found: OnceCell::new(),
+            found_for_jobs: OnceCell::new(),
             missing: Cell::new(false),
         }
     }
@@ -429,23 +433,31 @@ impl<'c> PhpProgramLookup<'c> {
             return PhpProgram::default();
         }
         let found = match pool.text("php") {
-            Some(_) => self.find(pool),
-            None => return self.server_program(),
+            Some(_) => self.find(pool, PhpUse::Serve),
+            None => self.server_program(),
         };
         found.unwrap_or_default()
     }
 
-    /// Returns the program according to the top of the file.
-    fn server_program(&self) -> PhpProgram {
-        let found = self.found.get_or_init(|| self.find(self.top)).clone();
-        found.unwrap_or_default()
+    /// Returns the program that serves, according to the top of the file.
+    fn server_program(&self) -> Option<PhpProgram> {
+        let find = || self.find(self.top, PhpUse::Serve);
+        self.found.get_or_init(find).clone()
     }
 
-    fn find(&self, section: &ConfigSection<'_>) -> Option<PhpProgram> {
+    /// Returns the program for the command lines of jobs, according to the top of the file.
+    fn command_line_program(&self) -> Option<PhpProgram> {
+        // A mistake is reported once.
+        self.server_program()?;
+        let find = || self.find(self.top, PhpUse::CommandLine);
+        self.found_for_jobs.get_or_init(find).clone()
+    }
+
+    fn find(&self, section: &ConfigSection<'_>, purpose: PhpUse) -> Option<PhpProgram> {
         let file = section.file();
         let text = section.text("php");
         let choice = text.map(|text| php::PhpChoice::parse(&text, |path| file.path(path)));
-        php::find(choice.as_ref())
+        php::find(choice.as_ref(), purpose)
             .inspect_err(|why| {
                 self.missing.set(true);
                 file.mistake(section.place_of("php"), why.to_string());

@@ -41,14 +41,14 @@ impl CopiedProgram {
         std::fs::hard_link(support::HOWDAH_PROGRAM, &howdah)
             .or_else(|_| std::fs::copy(support::HOWDAH_PROGRAM, &howdah).map(drop))
             .unwrap();
-        support::executable::make_executable(&howdah);
+        howdah_test_support::executable::make_executable(&howdah);
         CopiedProgram { scratch, howdah }
     }
 
     /// Writes a shell script as the program `name` in a directory.
     fn stand_in(&self, directory: &str, name: &str, script: &str) {
         let path = self.scratch.write(&format!("{directory}/{name}"), script);
-        support::executable::make_executable(&path);
+        howdah_test_support::executable::make_executable(&path);
     }
 
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
@@ -146,8 +146,7 @@ fn command_line_values_are_checked_as_in_the_file() {
     let scratch = Scratch::new("values");
     let (code, _, err) = run(howdah(["serve", "--children", "many", "--mode", "swoole"])
         .args(["--log-format", "xml", "--listen", "nowhere", "-d", "=1"])
-        .arg(&scratch.0)
-        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        .arg(&scratch.0));
     assert_eq!(code, 3);
     for expect in [
         "--children: expected a number from 1 to 1000 or `auto`, found `many`",
@@ -162,9 +161,7 @@ fn command_line_values_are_checked_as_in_the_file() {
 
 #[test]
 fn missing_directory_is_named() {
-    let scratch = Scratch::new("gone");
-    let (code, _, err) =
-        run(howdah(["serve", "/nonexistent/site"]).env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    let (code, _, err) = run(&mut howdah(["serve", "/nonexistent/site"]));
     assert_eq!(code, 3);
     assert!(
         err.contains("cannot serve the directory /nonexistent/site"),
@@ -173,45 +170,64 @@ fn missing_directory_is_named() {
 }
 
 #[test]
-fn missing_php_names_the_searched_paths_and_what_to_do() {
-    let scratch = Scratch::new("missing");
-    let (code, _, err) = run(howdah(["serve"])
-        .arg(&scratch.0)
-        .env("HOWDAH_PHP", "/nonexistent/howdah-php"));
-    assert_eq!(code, 4);
+fn php_that_cannot_be_used_is_named_with_what_to_do() {
+    let scratch = Scratch::new("unfit");
+    let wrapper = scratch.write("php", "#!/bin/sh\nexec php8.2 \"$@\"\n");
+    howdah_test_support::executable::make_executable(&wrapper);
+    let wrapper = wrapper.display().to_string();
+    for (php, why) in [
+        (
+            "/nonexistent/php",
+            "PhpMissing: there is no /nonexistent/php: No such file",
+        ),
+        (&wrapper, "PhpUnknown: "),
+        ("/bin/sh", "PhpUnknown: /bin/sh is not a PHP program"),
+        ("9.99", "PhpMissing: there is no PHP 9.99 program"),
+    ] {
+        let (code, _, err) = run(howdah(["serve"]).arg(&scratch.0).env("HOWDAH_PHP", php));
+        assert_eq!(code, 4, "{err}");
+        assert!(err.contains(why), "{err}");
+    }
+}
+
+#[test]
+fn library_that_cannot_be_used_is_named_with_what_to_do() {
+    let copied = CopiedProgram::new("library");
+    let site = copied.scratch.0.display().to_string();
+    let serve = || {
+        let (code, _, err) = copied.run(&["serve", &site]);
+        assert_eq!(code, 4, "{err}");
+        err
+    };
+    let err = serve();
+    assert!(err.contains("PhpLibraryMissing: "), "{err}");
+    let name = err.split_whitespace().find_map(|word| {
+        let name = word.trim_end_matches(',');
+        (name.starts_with("howdah-php-") && name.ends_with(".so")).then(|| name.to_owned())
+    });
+    let library = copied
+        .scratch
+        .write(&format!("bin/{}", name.unwrap()), "no library");
+    let err = serve();
     assert!(
-        err.contains("PhpMissing: there is no howdah-php at /nonexistent/howdah-php"),
+        err.contains("PhpIgnoresPreload: ") && err.contains("invalid ELF header"),
         "{err}"
     );
-}
-
-#[test]
-fn php_of_another_version_is_refused() {
-    let scratch = Scratch::new("version");
-    let php = scratch.stand_in("howdah-php 0.0.1\nphp 8.2.0\nshm 0\nthread-safety NTS");
-    let (code, _, err) = run(howdah(["serve"]).arg(&scratch.0).env("HOWDAH_PHP", php));
-    assert_eq!(code, 4);
-    assert!(err.contains("PhpOtherVersion: "), "{err}");
-    let php = scratch.stand_in("PHP 8.2.0 (cli)");
-    let (code, _, err) = run(howdah(["serve"]).arg(&scratch.0).env("HOWDAH_PHP", php));
-    assert_eq!(code, 4);
-    assert!(err.contains("PhpUnknown: "), "{err}");
-}
-
-#[test]
-fn php_without_its_library_names_what_to_install() {
-    let scratch = Scratch::new("library");
-    let php = scratch.stand_in("");
-    std::fs::write(
-        &php,
-        "#!/bin/sh\necho 'error while loading shared libraries: libphp8.2.so: cannot open' >&2\nexit 127\n",
-    )
-    .unwrap();
-    support::executable::make_executable(&php);
-    let (code, _, err) = run(howdah(["serve"]).arg(&scratch.0).env("HOWDAH_PHP", php));
-    assert_eq!(code, 4);
-    assert!(err.contains("PhpDoesNotStart: "), "{err}");
-    assert!(err.contains("apt install libphp8.2-embed"), "{err}");
+    let source = copied.scratch.write(
+        "other.c",
+        "#include <stdio.h>\n#include <stdlib.h>\n\
+         int __libc_start_main(void) { puts(\"howdah-php 0.0.1\\nshm 0\"); exit(0); }\n",
+    );
+    let compiled = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-w", "-o"])
+        .args([&library, &source])
+        .status();
+    assert!(compiled.unwrap().success());
+    let err = serve();
+    assert!(
+        err.contains("PhpOtherVersion: ") && err.contains("belongs to howdah 0.0.1 (exchange 0)"),
+        "{err}"
+    );
 }
 
 #[test]
@@ -219,9 +235,7 @@ fn port_in_use_names_its_holder() {
     let scratch = Scratch::new("port");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let (code, _, err) = run(howdah(["serve", "--listen", &address])
-        .arg(&scratch.0)
-        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    let (code, _, err) = run(howdah(["serve", "--listen", &address]).arg(&scratch.0));
     assert_eq!(code, 5);
     assert!(
         err.contains(&format!("AddressInUse: cannot listen on {address}")),
@@ -290,9 +304,7 @@ fn directory_beside_a_configuration_with_roots_is_a_mistake() {
     let other = scratch.write("other/a.txt", "x");
     let file = scratch.write("a.toml", "[[site]]\nroot = \"other\"\n");
     let directory = other.parent().unwrap();
-    let (code, _, err) = run(howdah(["serve", "--config"])
-        .args([&file, directory])
-        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    let (code, _, err) = run(howdah(["serve", "--config"]).args([&file, directory]));
     assert_eq!(code, 3, "{err}");
     let named = format!("the directory {} on the command", directory.display());
     assert!(err.contains(&named), "{err}");
@@ -301,9 +313,7 @@ fn directory_beside_a_configuration_with_roots_is_a_mistake() {
 #[test]
 fn user_argument_mistake_names_the_argument() {
     let scratch = Scratch::new("nobody");
-    let (code, _, err) = run(howdah(["serve", "--user", "no-such:none-such"])
-        .arg(&scratch.0)
-        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    let (code, _, err) = run(howdah(["serve", "--user", "no-such:none-such"]).arg(&scratch.0));
     assert_eq!(code, 3);
     for expect in [
         "--user: there is no user `no-such`",

@@ -9,9 +9,7 @@ fn check(text: &str) -> (i32, String) {
     let scratch = Scratch::new("check");
     scratch.write("web/index.php", "<?php");
     scratch.write("a.toml", text);
-    let (code, out, err) = run(howdah(["check", "--config", "a.toml"])
-        .current_dir(&scratch.0)
-        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    let (code, out, err) = run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0));
     // The advice depends on the user who runs the test.
     let said: Vec<&str> = err.lines().filter(|l| !l.starts_with("advice: ")).collect();
     (code, said.join("\n") + &out)
@@ -28,9 +26,7 @@ fn check_advises_on_options_that_the_application_needs() {
         scratch.write("wordpress/wp-login.php", "<?php");
         scratch.write("wordpress/wp-includes/version.php", "<?php");
         scratch.write("a.toml", &format!("[[site]]\nname = \"blog\"\n{site}"));
-        let (code, out, err) = run(howdah(["check", "--config", "a.toml"])
-            .current_dir(&scratch.0)
-            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        let (code, out, err) = run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0));
         assert_eq!(code, 0, "{err}");
         let about = err.lines().find(|line| line.contains("is here"));
         let closed = out.lines().find(|line| line.contains("are also refused"));
@@ -79,9 +75,7 @@ fn check_of_a_directory_shows_how_it_would_be_served() {
     scratch.write("wiki/lib/exe/fetch.php", "<?php");
     scratch.write("empty/none.txt", "");
     let check = |words: &[&str], directory: &str| {
-        run(howdah(["check"].iter().chain(words))
-            .current_dir(scratch.0.join(directory))
-            .env("HOWDAH_PHP", scratch.fitting_stand_in()))
+        run(howdah(["check"].iter().chain(words)).current_dir(scratch.0.join(directory)))
     };
     let (code, out, err) = check(&["wiki"], "");
     assert_eq!(code, 0, "{err}");
@@ -121,8 +115,7 @@ fn file_mistakes_are_reported_although_the_command_line_overrides_them() {
         scratch.write("a.toml", &text);
         let (code, _, err) = run(howdah(["serve", "--config", "a.toml"])
             .args(options)
-            .current_dir(&scratch.0)
-            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+            .current_dir(&scratch.0));
         assert_eq!(code, 3, "{err}");
         let line = if top.is_empty() {
             "a.toml:3"
@@ -162,9 +155,9 @@ fn ini_arguments_apply_to_our_own_php_and_name_the_pools_they_do_not_reach() {
             "listen = \"192.0.2.1:80\"\nuser = \"root\"\n{pools}\n[[site]]\nroot = \"web\"\npool = \"fpm\"\n"
         );
         scratch.write("a.toml", &text);
-        let (code, _, err) = run(howdah(["serve", "--config", "a.toml", "-d", "precision=3"])
-            .current_dir(&scratch.0)
-            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        let (code, _, err) =
+            run(howdah(["serve", "--config", "a.toml", "-d", "precision=3"])
+                .current_dir(&scratch.0));
         assert!(
             err.contains("-d: has no effect in mode `fastcgi` (pool `fpm`)"),
             "{err}"
@@ -340,9 +333,7 @@ fn unreachable_site_is_named() {
     let other = format!("[[site]]\nroot = \"web\"\nhosts = [\"a.example\"]\n{site}");
     for (text, named) in [(site.repeat(2), "a.toml:3:"), (other, "a.toml:4:")] {
         scratch.write("a.toml", &text);
-        let (code, _, err) = run(howdah(["check", "--config", "a.toml"])
-            .current_dir(&scratch.0)
-            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        let (code, _, err) = run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0));
         assert_eq!(code, 0, "{err}");
         let advice: Vec<_> = err
             .lines()
@@ -357,9 +348,7 @@ fn empty_configuration_is_the_default() {
     let scratch = Scratch::new("empty");
     scratch.write("index.php", "<?php");
     scratch.write("howdah.toml", "");
-    let (code, out, err) = run(howdah(["check"])
-        .current_dir(&scratch.0)
-        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    let (code, out, err) = run(howdah(["check"]).current_dir(&scratch.0));
     assert_eq!(code, 0, "{out}{err}");
 }
 
@@ -667,9 +656,7 @@ fn page_cache_recognises_the_application_in_a_subfolder() {
         scratch.write(file, "");
     }
     scratch.write("a.toml", "[[site]]\nroot = \"web\"\ncache = \"on\"\n");
-    let (code, _, err) = run(howdah(["check", "--config", "a.toml"])
-        .current_dir(&scratch.0)
-        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    let (code, _, err) = run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0));
     assert_eq!(code, 0, "{err}");
     let told = "the rules for wordpress are used for the whole site, and the rules for MediaWiki in /wiki are not";
     assert!(err.contains(told), "{err}");
@@ -695,9 +682,7 @@ fn page_cache_directory_and_roots_must_not_contain_each_other() {
     ] {
         let text = format!("[cache]\npath = {path:?}\n[[site]]\nroot = {root:?}\ncache = \"on\"\n");
         scratch.write("a.toml", &text);
-        let (code, _, err) = run(howdah(["check", "--config", "a.toml"])
-            .current_dir(&scratch.0)
-            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        let (code, _, err) = run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0));
         assert_eq!(
             code,
             if mistake.is_empty() { 0 } else { 3 },
@@ -722,9 +707,8 @@ fn page_cache_advises_on_modes_that_report_no_effects() {
             scratch.write("web/index.php", "<?php");
             let site = format!("[[site]]\nroot = \"web\"\ncache = \"{cache}\"\n");
             scratch.write("a.toml", &format!("[pool.www]\n{pool}\n{site}"));
-            let (code, out, err) = run(howdah(["check", "--config", "a.toml"])
-                .current_dir(&scratch.0)
-                .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+            let (code, out, err) =
+                run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0));
             assert_eq!(code, 0, "{err}");
             let says = (err + &out).contains("the cache sees only the header of a response");
             assert_eq!(says, told && cache != "off", "{pool} {cache}");
@@ -844,15 +828,15 @@ fn proxy_rules_report_what_is_wrong_with_their_servers() {
 #[test]
 fn pools_can_name_their_own_php() {
     let site = "[[site]]\nroot = \"web\"\npool = \"old\"\n";
-    let pools = "[pool.old]\nphp = \"7.99\"\n[pool.new]\nphp = \"bin/howdah-php\"\n[pool.usual]\n";
+    let pools = "[pool.old]\nphp = \"7.99\"\n[pool.new]\nphp = \"bin/php\"\n[pool.usual]\n";
     let (code, said) = check(&format!("{pools}{site}"));
     assert_eq!(code, 3, "{said}");
     for part in [
         "a.toml:2",
-        "PhpMissing: there is no howdah-php7.99 at",
-        "install the package howdah-php7.99",
+        "PhpMissing: there is no PHP 7.99 program",
+        "apt install php7.99-fpm",
         "a.toml:4",
-        "there is no howdah-php at bin/howdah-php",
+        "PhpMissing: there is no bin/php",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -868,9 +852,7 @@ fn configuration_without_a_site_serves_nothing() {
     let scratch = Scratch::new("no-site");
     scratch.write("a.toml", "include = [\"sites.d/*.toml\"]\n");
     for command in ["check", "serve"] {
-        let (code, out, err) = run(howdah([command, "--config", "a.toml"])
-            .current_dir(&scratch.0)
-            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        let (code, out, err) = run(howdah([command, "--config", "a.toml"]).current_dir(&scratch.0));
         let said = out + &err;
         assert_ne!(code, 0, "{said}");
         assert!(said.contains("NoSite: "), "{command}: {said}");
@@ -888,16 +870,13 @@ fn system_directories_are_not_recognised() {
     std::os::unix::fs::symlink("/", &link).unwrap();
     let link = link.display().to_string();
     for directory in ["/", "/etc", "/usr/", "/home", "/var/../var", &link] {
-        let (code, out, err) = run(howdah(["serve", directory, "--listen", "127.0.0.1:0"])
-            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        let (code, out, err) = run(&mut howdah(["serve", directory, "--listen", "127.0.0.1:0"]));
         let said = out + &err;
         assert_ne!(code, 0, "{directory}: {said}");
         assert!(said.contains("SystemDirectory: "), "{directory}: {said}");
     }
     // The current directory is `/`, as it is for a service.
-    let (code, out, err) = run(howdah(["serve", "--listen", "127.0.0.1:0"])
-        .current_dir("/")
-        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    let (code, out, err) = run(howdah(["serve", "--listen", "127.0.0.1:0"]).current_dir("/"));
     assert_ne!(code, 0);
     assert!((out + &err).contains("SystemDirectory: "));
 }

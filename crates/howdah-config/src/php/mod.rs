@@ -16,10 +16,10 @@ use howdah_executor::{PhpProgram, PoolConfig};
 use crate::installed;
 use host::{NotAHost, PhpHost};
 
-/// The name of the PHP processes, and of the package with the libraries.
+/// The name of the PHP processes, and of the crate that builds the library.
 const PROGRAM_NAME: &str = "howdah-php";
-/// The library as cargo names it, for whichever PHP it was built.
-const BUILT_LIBRARY: &str = "libhowdah_php.so";
+/// The library as cargo builds it, in the directory of this program, for whichever PHP it was built.
+const BUILT_LIBRARY: &str = "deps/libhowdah_php.so";
 /// The environment variable with a series or a path, as the option `php` has it.
 const PHP_VARIABLE: &str = "HOWDAH_PHP";
 /// The oldest PHP that is supported.
@@ -34,8 +34,10 @@ const OLDEST: [u32; 2] = [8, 2];
 pub enum PhpUnfit {
     /// No PHP program of this series (or none at all) was found in these directories.
     PhpMissing(Option<String>, Vec<PathBuf>),
+    /// The file at the configured path cannot be read, with the reason.
+    PhpFileMissing(PathBuf, String),
     /// The file at the configured path is not a PHP program.
-    PhpUnknown(PathBuf, String),
+    PhpUnknown(PathBuf),
     /// The program is for another processor or for 32 bits.
     PhpOtherMachine(PathBuf),
     /// The program is linked statically.
@@ -59,18 +61,23 @@ impl fmt::Display for PhpUnfit {
         match self {
             PhpUnfit::PhpMissing(series, directories) => {
                 let (which, package) = match series {
-                    Some(series) => (format!("of PHP {series}"), format!("php{series}-fpm")),
-                    None => ("of PHP".to_owned(), "php-fpm".to_owned()),
+                    Some(series) => (format!("PHP {series}"), format!("php{series}-fpm")),
+                    None => ("PHP".to_owned(), "php-fpm".to_owned()),
                 };
                 write!(
                     f,
-                    "PhpMissing: there is no program {which} (php-fpm, php-cgi or php) in {}; install one (Debian: apt install {package}), or name its path with `php` or in {PHP_VARIABLE}",
+                    "PhpMissing: there is no {which} program (php-fpm, php-cgi or php) in {}; install one (Debian: apt install {package}), or name its path with `php` or in {PHP_VARIABLE}",
                     list(directories)
                 )
             }
-            PhpUnfit::PhpUnknown(path, why) => write!(
+            PhpUnfit::PhpFileMissing(path, why) => write!(
                 f,
-                "PhpUnknown: {} is not a PHP program: {why}; name a php-fpm, php-cgi or php",
+                "PhpMissing: there is no {}: {why}; name a php-fpm, php-cgi or php",
+                path.display()
+            ),
+            PhpUnfit::PhpUnknown(path) => write!(
+                f,
+                "PhpUnknown: {} is not a PHP program; name a php-fpm, php-cgi or php, and no script that starts one",
                 path.display()
             ),
             PhpUnfit::PhpOtherMachine(path) => write!(
@@ -98,7 +105,7 @@ impl fmt::Display for PhpUnfit {
             ),
             PhpUnfit::PhpLibraryMissing(path, version, library, places) => write!(
                 f,
-                "PhpLibraryMissing: {} is PHP {version}, which needs {library}, and there is none in {}; install a package of {PROGRAM_NAME} for it, or build it: install PHP's development files, run `make php-library PHP_CONFIG=php-config`, and copy {library} to one of these directories",
+                "PhpLibraryMissing: {} is PHP {version}, which needs {library}, and there is none in {}; build it: install PHP's development files, run `make php-library PHP_CONFIG=php-config`, and copy {library} to one of these directories",
                 path.display(),
                 list(places)
             ),
@@ -157,13 +164,23 @@ impl PhpChoice {
     }
 }
 
+/// What a PHP is to do, which decides between the programs of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PhpUse {
+    /// Serve requests: php-fpm is preferred, so that a site that comes from it keeps its php.ini.
+    Serve,
+    /// Run a script as on a command line: `php` is preferred, whose php.ini is for that. Unlike distributions' php-fpm,
+    /// it has pcntl.
+    CommandLine,
+}
+
 /// Returns the configured PHP, or else that of `HOWDAH_PHP`, or else the preferred one of the machine, with the library
 /// for it.
 ///
 /// # Errors
 /// There is no such PHP, or no library fits it. Where several programs come into question, the reason is that of the
 /// preferred one.
-pub fn find(configured: Option<&PhpChoice>) -> Result<PhpProgram, PhpUnfit> {
+pub fn find(configured: Option<&PhpChoice>, purpose: PhpUse) -> Result<PhpProgram, PhpUnfit> {
     let named = std::env::var(PHP_VARIABLE)
         .ok()
         .filter(|text| !text.is_empty());
@@ -173,7 +190,7 @@ pub fn find(configured: Option<&PhpChoice>) -> Result<PhpProgram, PhpUnfit> {
         Some(PhpChoice::Series(series)) => Some(series.as_str()),
         None => None,
     };
-    let candidates = search::programs().into_iter();
+    let candidates = search::programs(purpose).into_iter();
     let mut candidates =
         candidates.filter(|(_, host)| series.is_none_or(|series| host.series() == series));
     let Some((path, host)) = candidates.next() else {
@@ -195,11 +212,8 @@ fn fit_file(path: &Path) -> Result<PhpProgram, PhpUnfit> {
             Err(PhpUnfit::PhpDoesNotStart(own(), why))
         }
         Ok(host) => fit(path, &host),
-        Err(NotAHost::Unreadable(why)) => Err(PhpUnfit::PhpUnknown(own(), why)),
-        Err(NotAHost::NoPhp) => {
-            let why = "the file does not contain PHP".to_owned();
-            Err(PhpUnfit::PhpUnknown(own(), why))
-        }
+        Err(NotAHost::Unreadable(why)) => Err(PhpUnfit::PhpFileMissing(own(), why)),
+        Err(NotAHost::NoPhp) => Err(PhpUnfit::PhpUnknown(own())),
         Err(NotAHost::OtherMachine) => Err(PhpUnfit::PhpOtherMachine(own())),
         Err(NotAHost::Static) => Err(PhpUnfit::PhpStatic(own())),
     }
@@ -230,15 +244,12 @@ fn fit(path: &Path, host: &PhpHost) -> Result<PhpProgram, PhpUnfit> {
     })
 }
 
-/// Returns the library beside this program, as cargo builds it, if it was built for this PHP. It contains the name that
-/// packages give it (`howdah-php --version` prints it).
+/// Returns the library that cargo has built if it was built for this PHP: it then contains the name that packages give
+/// it, because `--version` prints that.
 fn built_library(name: &str) -> Option<PathBuf> {
-    let candidates = installed::candidate_paths(BUILT_LIBRARY).into_iter();
-    let mut fitting = candidates.filter(|library| {
-        let bytes = std::fs::read(library).unwrap_or_default();
-        memchr::memmem::find(&bytes, name.as_bytes()).is_some()
-    });
-    fitting.next()
+    let library = installed::own_directory().join(BUILT_LIBRARY);
+    let bytes = std::fs::read(&library).ok()?;
+    memchr::memmem::find(&bytes, name.as_bytes()).map(|_| library)
 }
 
 /// The versions that the program reports.
@@ -390,20 +401,22 @@ mod tests {
             let path = Path::new("/etc/howdah").join(text);
             assert_eq!(read(text), PhpChoice::Path(path), "{text}");
         }
-        let missing = find(Some(&read("9.99"))).unwrap_err().to_string();
+        let missing = find(Some(&read("9.99")), PhpUse::Serve)
+            .unwrap_err()
+            .to_string();
         assert!(missing.contains("apt install php9.99-fpm"), "{missing}");
     }
 
     #[test]
     fn file_that_is_not_php_is_named() {
         let choice = PhpChoice::Path("/bin/sh".into());
-        let why = find(Some(&choice)).unwrap_err().to_string();
+        let why = find(Some(&choice), PhpUse::Serve).unwrap_err().to_string();
         assert!(
             why.starts_with("PhpUnknown: /bin/sh is not a PHP program"),
             "{why}"
         );
         let choice = PhpChoice::Path("/nowhere/php".into());
-        let why = find(Some(&choice)).unwrap_err().to_string();
+        let why = find(Some(&choice), PhpUse::Serve).unwrap_err().to_string();
         assert!(
             why.contains("/nowhere/php") && why.contains("No such file"),
             "{why}"

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::PhpUse;
 use super::host::PhpHost;
 
-/// The kinds of PHP programs, the preferred one first: a site that comes from php-fpm keeps its php.ini.
+/// The kinds of PHP programs.
 const KINDS: [&str; 3] = ["php-fpm", "php-cgi", "php"];
 
 /// Where programs are, besides the directories of `PATH`.
@@ -22,9 +23,8 @@ const DIRECTORIES: [&str; 6] = [
 /// The directory below which Remi's packages for RHEL put each series (`php84/root/usr/sbin/php-fpm`).
 const REMI: &str = "/opt/remi";
 
-/// Returns the PHP programs of this machine, the preferred one first: php-fpm before php-cgi and php, and among programs of a
-/// kind the newest version.
-pub fn programs() -> Vec<(PathBuf, PhpHost)> {
+/// Returns the PHP programs of this machine, the preferred one first, and among programs of a kind the newest version.
+pub fn programs(purpose: PhpUse) -> Vec<(PathBuf, PhpHost)> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
     for directory in directories() {
@@ -47,7 +47,11 @@ pub fn programs() -> Vec<(PathBuf, PhpHost)> {
             }
         }
     }
-    found.sort_by_key(|(kind, _, host)| (*kind, Reverse(host.number())));
+    let rank = |kind: usize| match purpose {
+        PhpUse::Serve => kind,
+        PhpUse::CommandLine => (kind + 1) % KINDS.len(),
+    };
+    found.sort_by_key(|(kind, _, host)| (rank(*kind), Reverse(host.number())));
     found
         .into_iter()
         .map(|(_, path, host)| (path, host))

@@ -29,9 +29,10 @@ static time_t current_since;
 /* Whether the directory was left since howdah_return_to_directory(). */
 static bool left = true;
 
-/* Every way in which a script can change the directory ends in one of these two functions. Defined in the executable,
- * they replace the C library's for libphp. (Shared extensions are loaded with RTLD_DEEPBIND and bypass them, but none
- * of PHP's changes the directory, and such a change would be corrected within a second.) */
+/* Every way in which a script can change the directory ends in one of these two functions. They replace the C library's
+ * for PHP, because this library comes before it in the search for a symbol (src/ffi/interpose.rs). (Shared extensions
+ * are loaded with RTLD_DEEPBIND and bypass them, but none of PHP's changes the directory, and such a change would be
+ * corrected within a second.) */
 int howdah_chdir(const char *path)
 {
 	current_len = 0;

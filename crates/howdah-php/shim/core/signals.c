@@ -60,8 +60,8 @@ void howdah_signals_enter_child(void)
 		sigaction(signo, NULL, &at_start[signo]);
 	}
 #if defined(ZEND_SIGNALS) && !defined(ZTS)
-	/* Remembers the current dispositions as the ones to fall back to. php-fpm calls zend_signal_init() here, which libphp
-	 * does not export. Sets SIGG(reset). */
+	/* Remembers the current dispositions as the ones to fall back to. php-fpm calls zend_signal_init() here, which PHP
+	 * does not export to libraries. Sets SIGG(reset). */
 	zend_signal_startup();
 #elif defined(ZEND_SIGNALS)
 	/* In a thread-safe build zend_signal_startup() must not be called again, because it allocates the globals. PHP falls

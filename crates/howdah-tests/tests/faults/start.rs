@@ -3,7 +3,6 @@
 use std::net::TcpListener;
 use std::process::{Command, Output};
 
-use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::rig::{howdah_check, howdah_program};
 use howdah_tests::scratch::Scratch;
@@ -57,46 +56,6 @@ fn control_socket_in_use_is_named() {
     assert!(said.contains("control.sock"), "{said}");
     fixture.still_serves();
     assert!(fixture.control(&["status"]).status.success());
-}
-
-#[test]
-fn missing_php_is_named_with_what_to_install() {
-    let scratch = Scratch::new("no-php");
-    let (_, said) = serve(&scratch, |c| {
-        c.args(["--listen", "127.0.0.1:0"])
-            .env("HOWDAH_PHP", scratch.join("no-such-howdah-php"));
-    });
-    assert!(said.contains("no-such-howdah-php"), "{said}");
-}
-
-#[test]
-fn php_process_that_cannot_load_libphp_is_told_with_the_loaders_words() {
-    let scratch = Scratch::new("broken-php");
-    let broken = scratch.write(
-        "howdah-php",
-        "#!/bin/sh\necho 'error while loading shared libraries: libphp8.2.so' >&2\nexit 127\n",
-    );
-    make_executable(&broken);
-    let (_, said) = serve(&scratch, |c| {
-        c.args(["--listen", "127.0.0.1:0"])
-            .env("HOWDAH_PHP", &broken);
-    });
-    assert!(said.contains("libphp8.2.so"), "{said}");
-}
-
-#[test]
-fn php_of_another_version_is_refused() {
-    let scratch = Scratch::new("other-php");
-    let other = scratch.write(
-        "howdah-php",
-        "#!/bin/sh\necho 'howdah-php 0.0.1 (PHP 5.2.17, NTS), shm 0'\n",
-    );
-    make_executable(&other);
-    let (_, said) = serve(&scratch, |c| {
-        c.args(["--listen", "127.0.0.1:0"])
-            .env("HOWDAH_PHP", &other);
-    });
-    assert!(said.contains("version"), "{said}");
 }
 
 /// Runs `howdah check` on a pool with these settings, and returns its exit code and its output.

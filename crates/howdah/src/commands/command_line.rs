@@ -24,7 +24,7 @@ use crate::effects::ScriptEffects;
 use crate::master::control::ControlRequest;
 use crate::{exit, sys};
 use howdah_config::arguments::PhpArguments;
-use howdah_config::php;
+use howdah_config::php::{self, PhpUse};
 use howdah_executor::PhpProgram;
 
 /// How long the server may take to respond.
@@ -32,7 +32,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the script and reports its writes to the server.
 pub fn run(arguments: &PhpArguments) -> ExitCode {
-    let program = match php::find(None).and_then(|p| php::check(&p).map(|_| p)) {
+    let program = match php::find(None, PhpUse::CommandLine).and_then(|p| php::check(&p).map(|_| p))
+    {
         Ok(program) => program,
         Err(why) => {
             eprintln!("howdah: {why}");

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use crate::exit;
 use crate::master::control::ControlResponse;
 use howdah_config::environment::EnvironmentOptions;
-use howdah_config::php;
+use howdah_config::php::{self, PhpUse};
 use howdah_config::php_variables;
 use howdah_executor::PhpProgram;
 
@@ -78,14 +78,16 @@ fn settings_of_variables(
 /// Runs `howdah version`.
 pub fn version() -> ExitCode {
     let ours = concat!("howdah ", env!("CARGO_PKG_VERSION"));
-    let found = php::find(None).and_then(|program| {
+    let found = php::find(None, PhpUse::Serve).and_then(|program| {
         let version = php::check(&program)?;
         Ok((program, version))
     });
     match found {
         Ok((program, version)) => print_output(&format!(
-            "{ours}\nphp {} {} ({})",
-            version.php, version.thread_safety, program
+            "{ours}\nphp {} {} ({program})\nlibrary {}",
+            version.php,
+            version.thread_safety,
+            program.library.display()
         )),
         Err(why) => {
             print_output(ours);

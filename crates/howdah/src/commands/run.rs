@@ -6,11 +6,12 @@ use std::process::ExitCode;
 
 use crate::exit;
 use howdah_config::arguments::RunArguments;
-use howdah_config::php;
+use howdah_config::php::{self, PhpUse};
 
 /// Replaces this process. Returns only if that fails.
 pub fn run(run: &RunArguments) -> ExitCode {
-    let program = match php::find(None).and_then(|p| php::check(&p).map(|_| p)) {
+    let program = match php::find(None, PhpUse::CommandLine).and_then(|p| php::check(&p).map(|_| p))
+    {
         Ok(program) => program,
         Err(why) => {
             eprintln!("howdah: {why}");

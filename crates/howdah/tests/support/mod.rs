@@ -1,12 +1,11 @@
-//! Code that the tests of the program share: a private directory, a stand-in for `howdah-php` that only prints its
-//! version, the program's output, and waiting for a condition.
+//! Code that the tests of the program share: a private directory, the program's output, and waiting for a
+//! condition.
 
 #![allow(
     dead_code,
     reason = "every test binary uses its own part of this module"
 )]
 
-pub use howdah_test_support::executable;
 mod scratch;
 
 pub use scratch::*;
@@ -21,27 +20,6 @@ use std::sync::{Arc, Mutex};
 
 /// The program under test.
 pub const HOWDAH_PROGRAM: &str = env!("CARGO_BIN_EXE_howdah");
-
-impl Scratch {
-    /// Returns a program that prints `text` for `--version`.
-    pub fn stand_in(&self, text: &str) -> PathBuf {
-        let path = self.write(
-            "howdah-php",
-            &format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n"),
-        );
-        executable::make_executable(&path);
-        path
-    }
-
-    /// Returns a stand-in that fits this build.
-    pub fn fitting_stand_in(&self) -> PathBuf {
-        self.stand_in(&format!(
-            "howdah-php {}\nphp 8.2.0\nshm {}\nthread-safety NTS",
-            env!("CARGO_PKG_VERSION"),
-            howdah_proto::shm::VERSION
-        ))
-    }
-}
 
 /// Returns the program with these arguments.
 pub fn howdah<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
@@ -97,12 +75,6 @@ impl ServerUnderTest {
 
     /// Starts `howdah serve …`, with a control socket in the scratch directory added.
     pub fn start_command(scratch: &Scratch, mut command: Command) -> ServerUnderTest {
-        let beside = Path::new(HOWDAH_PROGRAM).with_file_name("howdah-php");
-        assert!(
-            beside.is_file(),
-            "{} is not there: run `cargo build --workspace --bins` first",
-            beside.display()
-        );
         let control = scratch.path("control.sock");
         command
             .arg("--control")

@@ -22,7 +22,7 @@ use howdah_executor::{PhpProgram, PoolMode};
 use self::files::{CompiledFiles, copy_owner_and_mode, php_files};
 use crate::{exit, sys};
 use howdah_config::arguments::{ServeArguments, WarmArguments};
-use howdah_config::php;
+use howdah_config::php::{self, PhpUse};
 use howdah_config::pool::parse_define;
 use howdah_config::{self, ConfigSource, Validation};
 
@@ -164,7 +164,7 @@ impl Compiler {
 
     /// Returns the default PHP, with a container's variables.
     fn of_environment() -> Result<Compiler, String> {
-        let program = php::find(None).map_err(|why| why.to_string())?;
+        let program = php::find(None, PhpUse::Serve).map_err(|why| why.to_string())?;
         let defines = super::settings_of_variables("warm", &program, None)?;
         Ok(Compiler {
             program,
