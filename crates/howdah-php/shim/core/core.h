@@ -135,6 +135,8 @@ void howdah_timer_before_worker_request(void);
 /* Called before a worker waits for a request. */
 void howdah_timer_after_worker_request(void);
 
+/* Calls php_request_startup(), with opcache's usage lock held (opcache.c). */
+int howdah_request_startup(void);
 /* Called after the RINIT of every extension. */
 void howdah_opcache_settle(void);
 /* Called when the request has ended and nothing of it is left. */

@@ -195,6 +195,12 @@ static void refuse(int status, const char *name, const char *text)
 	} zend_end_try();
 }
 
+int howdah_request_startup(void)
+{
+	howdah_opcache_begin_use();
+	return php_request_startup();
+}
+
 static void execute(void)
 {
 	zend_file_handle file;
@@ -267,7 +273,7 @@ int howdah_php_run(const char *frame)
 		howdah_phase = HOWDAH_BEGINNING;
 		/* A failed startup has already reported the reason (such as the memory limit while reading a POST). As under mod_php,
 		 * the request is then ended in the ordinary way. */
-		if (php_request_startup() == SUCCESS) {
+		if (howdah_request_startup() == SUCCESS) {
 			howdah_opcache_settle();
 			howdah_phase = HOWDAH_RUNNING;
 			execute();

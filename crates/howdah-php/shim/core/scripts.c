@@ -10,7 +10,7 @@
 /* Begins a request without a script, which never ends: the process exits. */
 static bool begin(void)
 {
-	if (php_request_startup() == FAILURE) {
+	if (howdah_request_startup() == FAILURE) {
 		return false;
 	}
 	howdah_opcache_settle();

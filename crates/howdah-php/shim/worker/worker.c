@@ -384,7 +384,7 @@ int howdah_php_run_worker(const char *frame, char *why, size_t cap)
 	zend_first_try {
 		howdah_fill_request_info();
 		howdah_phase = HOWDAH_BEGINNING;
-		if (php_request_startup() == SUCCESS) {
+		if (howdah_request_startup() == SUCCESS) {
 			howdah_opcache_settle();
 			howdah_phase = HOWDAH_RUNNING;
 			/* A client that disconnects must not end the script (FrankenPHP does the same). */

@@ -11,19 +11,21 @@ use howdah_test_support::php::php_host;
 
 use super::{MAX_WAIT, TestDir};
 
-/// Returns the installed php-fpm of the series of `php`, under the name that Debian gives it or the default one.
+/// Returns the php-fpm of the installation that `php` is from: beside it, or of its series under the name that Debian
+/// gives it.
 fn fpm_of_series(php: &Path) -> PathBuf {
     let version = Command::new(php).arg("-v").output();
     let version = version.expect("PHP can be started").stdout;
     let version = String::from_utf8_lossy(&version).into_owned();
     let mut parts = version.split(['.', ' ']).skip(1);
     let (major, minor) = parts.next().zip(parts.next()).expect("a version");
+    let directory = php.parent().unwrap_or(Path::new(""));
     [
-        format!("/usr/sbin/php-fpm{major}.{minor}"),
-        "/usr/sbin/php-fpm".to_owned(),
+        PathBuf::from(format!("/usr/sbin/php-fpm{major}.{minor}")),
+        directory.join("php-fpm"),
+        directory.join("../sbin/php-fpm"),
     ]
     .into_iter()
-    .map(PathBuf::from)
     .find(|path| path.exists())
     .unwrap_or_else(|| {
         panic!("php-fpm {major}.{minor} is not installed: scripts/setup-debian.sh test")
