@@ -26,10 +26,13 @@ impl MeasurementIdentity {
     pub fn now(howdah: &Path) -> MeasurementIdentity {
         let tester = std::env::current_exe().unwrap_or_default();
         let php = versions::php_files(howdah);
-        let programs = [howdah.to_owned(), tester].into_iter().chain(php).map(|path| {
-            let sum = fs::read(&path).map_or("not here".to_owned(), |bytes| checksum(&bytes));
-            (path, sum)
-        });
+        let programs = [howdah.to_owned(), tester]
+            .into_iter()
+            .chain(php)
+            .map(|path| {
+                let sum = fs::read(&path).map_or("not here".to_owned(), |bytes| checksum(&bytes));
+                (path, sum)
+            });
         MeasurementIdentity {
             programs: programs.collect(),
             versions: versions::version_lines(howdah),

@@ -41,7 +41,11 @@ pub fn php_files(howdah: &Path) -> Vec<PathBuf> {
     let program = text.lines().find(|line| line.starts_with("php "));
     let program = program.and_then(|line| line.split_once('(')?.1.strip_suffix(')'));
     let library = text.lines().find_map(|line| line.strip_prefix("library "));
-    program.into_iter().chain(library).map(PathBuf::from).collect()
+    program
+        .into_iter()
+        .chain(library)
+        .map(PathBuf::from)
+        .collect()
 }
 
 fn version_line(program: &Path, words: &[&str]) -> Option<String> {
