@@ -10,6 +10,8 @@
 #   amazon-2-8.3 amazon-2023-8.4 alma-9-8.5
 #                            the PHP of another distribution, from npm: NAME/native/php, its extensions in NAME/conf.d
 #
+# amazon-2-8.3 has no posix, without which some tests of howdah-php fail.
+#
 # The PHPs of the last two kinds run without chroot. NAME/php-config is the program for PHP_CONFIG: it names the headers
 # by their path on this machine. The packages of npm have no headers. Theirs are those of the root of the same series,
 # which fit if the API and the build are the same; the script compares them.
@@ -134,7 +136,7 @@ thread_safe() {
         cd "$source/php"
         export CFLAGS="-O1 -g0"
         # shellcheck disable=SC2086 # $opcache is one argument or none.
-        logged ./configure --quiet --prefix="$roots/$name/opt/php" \
+        logged ./configure --quiet --prefix="$roots/$name/opt/php" --with-config-file-scan-dir="$roots/$name/conf.d" \
             --enable-zts --disable-all --enable-cli --enable-cgi --enable-fpm $opcache \
             --enable-session=shared --enable-filter --enable-ctype --enable-tokenizer --enable-fileinfo --enable-posix \
             --enable-pcntl --enable-mbstring --disable-mbregex --with-libxml --enable-xml --enable-dom \
@@ -145,11 +147,12 @@ thread_safe() {
         logged make -s install
     )
     cp "$source/php/php.ini-production" "$roots/$name/opt/php/lib/php.ini"
+    mkdir -p "$roots/$name/conf.d"
     {
         echo extension=session
         # opcache is shared before PHP 8.5.
         [ -z "$opcache" ] || echo zend_extension=opcache
-    } >>"$roots/$name/opt/php/lib/php.ini"
+    } >"$roots/$name/conf.d/extensions.ini"
     rm -rf "$source"
     ln -s opt/php/bin/php-config "$roots/$name/php-config"
 }
