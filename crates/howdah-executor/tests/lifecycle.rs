@@ -13,6 +13,28 @@ use howdah_executor::{ExecError, Executor, RunEvent, ScriptBody};
 use support::php::PhpSite;
 use support::{bytes, config, finish, next_event, on_front, until};
 
+#[test]
+fn scripts_see_nothing_of_the_preloaded_library() {
+    // A descriptor of the library would show its path.
+    let code = "<?php var_dump(getenv('LD_PRELOAD'), str_contains(file_get_contents('/proc/self/environ'), 'PRELOAD'));
+        foreach (glob('/proc/self/fd/*') as $fd) if (str_contains(@readlink($fd), '.so')) echo readlink($fd);
+        echo shell_exec('env | grep PRELOAD');";
+    for site in [
+        PhpSite::new(config(1)),
+        PhpSite::with_library_at_separators(config(1)),
+    ] {
+        site.script("look.php", code);
+        on_front(async {
+            site.pool.ready().await.unwrap();
+            let answer = site.get("look.php").await.unwrap();
+            assert_eq!(
+                String::from_utf8_lossy(&answer.body),
+                "bool(false)\nbool(false)\n"
+            );
+        });
+    }
+}
+
 /// Requests `script` on `clients` tasks until `enough` returns true. Every request must succeed.
 async fn load(
     site: &PhpSite,

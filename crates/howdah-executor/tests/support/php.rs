@@ -46,6 +46,17 @@ impl PhpSite {
         })
     }
 
+    /// Creates a pool whose library is at a path that `LD_PRELOAD` cannot name.
+    pub fn with_library_at_separators(config: PoolConfig) -> PhpSite {
+        PhpSite::prepared(config, 1, |dir, config| {
+            let folder = dir.join("a b:c");
+            std::fs::create_dir(&folder).unwrap();
+            let library = folder.join("library.so");
+            std::os::unix::fs::symlink(&config.program.library, &library).unwrap();
+            config.program.library = library;
+        })
+    }
+
     pub fn with_fronts(config: PoolConfig, fronts: u32) -> PhpSite {
         PhpSite::prepared(config, fronts, |_, _| {})
     }

@@ -18,13 +18,17 @@ typedef int start_function(main_function *, int, char **, void (*)(void), void (
  * it is the user's, and stays. The string itself is changed because /proc/self/environ shows it. */
 static void leave_preload(char **environment)
 {
-	static const char name[] = "LD_PRELOAD=";
+	static const char name[] = "LD_PRELOAD=", descriptor[] = "/proc/self/fd/";
 	for (char **at = environment; *at; at++) {
 		if (strncmp(*at, name, sizeof(name) - 1) != 0) {
 			continue;
 		}
 		char *list = *at + sizeof(name) - 1;
 		size_t own = strcspn(list, ": ");
+		/* A path with a blank or a colon is passed as a descriptor. */
+		if (strncmp(list, descriptor, sizeof(descriptor) - 1) == 0) {
+			close(atoi(list + sizeof(descriptor) - 1));
+		}
 		if (list[own]) {
 			size_t rest = strlen(list + own + 1);
 			memmove(list, list + own + 1, rest);
