@@ -91,6 +91,8 @@ fn replaced(key: &str, value: &str, wanted: &UnitInput<'_>) -> LineReplacement {
         "RuntimeDirectory" | "LogsDirectory" | "CacheDirectory" | "StateDirectory" => {
             "%N".to_owned()
         }
+        // The state directory, which systemd creates for the user before it enters it.
+        "WorkingDirectory" => "%S/%N".to_owned(),
         // The package's manual and sockets do not exist. The group is the user's own.
         "Documentation" | "Requires" | "Also" | "Group" => return LineReplacement::Omitted,
         "After" if value.contains(".socket") => return LineReplacement::Omitted,
@@ -158,6 +160,7 @@ mod tests {
             "Documentation",
             "Requires",
             "After",
+            "WorkingDirectory",
             "ExecStartPre",
             "ExecStart",
             "ExecReload",
@@ -179,6 +182,7 @@ mod tests {
             .collect();
         let expected = [
             "Description=Howdah serving shop",
+            "WorkingDirectory=%S/%N",
             "ExecStartPre=/usr/bin/env check --config /srv/shop/howdah.toml",
             "ExecStart=/usr/bin/env serve --config /srv/shop/howdah.toml --control %t/%N/control.sock",
             "ExecReload=/usr/bin/env reload --control %t/%N/control.sock",
