@@ -131,9 +131,10 @@ pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
 /// Sets close-on-exec on all descriptors beyond the first three that this process inherited from its parent, so that
 /// its own child processes do not get them.
 pub fn close_inherited_on_exec() {
-    let cloexec = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+    let cloexec = libc::CLOSE_RANGE_CLOEXEC;
+    // musl has no function for this system call.
     // SAFETY: the call takes no pointers and closes no descriptor; it only sets a flag.
-    if unsafe { libc::close_range(3, libc::c_uint::MAX, cloexec) } == 0 {
+    if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, cloexec) } == 0 {
         return;
     }
     // A kernel before 5.11 lacks this flag.

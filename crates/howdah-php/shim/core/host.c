@@ -49,9 +49,8 @@ static int run_program(int argc, char **argv, char **environment)
 	return howdah_main(argc, argv);
 }
 
-int howdah_libc_start_main(main_function *program, int argc, char **argv,
-                                                             void (*init)(void), void (*fini)(void),
-                                                             void (*rtld_fini)(void), void *stack_end)
+int howdah_libc_start_main(main_function *program, int argc, char **argv, void (*init)(void), void (*fini)(void),
+                           void (*rtld_fini)(void), void *stack_end)
 {
 	(void)program;
 	start_function *next;
@@ -63,6 +62,7 @@ int howdah_libc_start_main(main_function *program, int argc, char **argv,
 	}
 	/* What ps shows until the title is set, in place of the host's name. */
 	prctl(PR_SET_NAME, "howdah-php", 0, 0, 0);
+	howdah_title_remember_arguments(argc, argv);
 	leave_preload(argv + argc + 1);
 	return next(run_program, argc, argv, init, fini, rtld_fini, stack_end);
 }

@@ -48,6 +48,10 @@ bool howdah_filter_is_default(void);
 /* settings.c */
 int howdah_activate_user_ini(void);
 
+/* title.c */
+/* Called once, with the arguments where the kernel put them. A constructor would not do: musl passes it no arguments. */
+void howdah_title_remember_arguments(int argc, char **argv);
+
 /* timers.c */
 void howdah_timer_before_input(void);
 

@@ -65,11 +65,13 @@ void *howdah_dlopen(const char *path, int mode)
 			return NULL;
 		}
 	}
+#ifdef RTLD_DEEPBIND /* musl does not have it, so extensions find the functions here first. */
 	static const char name[] = "/opcache.so";
 	size_t len = path ? strlen(path) : 0;
 	if (len >= sizeof(name) - 1 && strcmp(path + len - (sizeof(name) - 1), name) == 0) {
 		mode &= ~RTLD_DEEPBIND;
 	}
+#endif
 	return next(path, mode);
 }
 

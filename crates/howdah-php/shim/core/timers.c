@@ -17,6 +17,7 @@
  * timer measures elapsed time, so a worker has to stop it before it waits for a request. */
 #include "core/internal.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -73,9 +74,7 @@ static bool is_final_disarm(void)
 	return howdah_phase == HOWDAH_ENDING && !EG(current_execute_data);
 }
 
-int howdah_setitimer(__itimer_which_t which,
-                                                     const struct itimerval *value,
-                                                     struct itimerval *old)
+int howdah_setitimer(int which, const struct itimerval *value, struct itimerval *old)
 {
 	if (which != ITIMER_PROF || old || !value) {
 		return kernel_setitimer(which, value, old);
@@ -169,7 +168,7 @@ void howdah_timer_after_worker_request(void)
 
 /* ---- SIGPROF's handler and mask ---- */
 
-/* Compares the part of a set that the kernel uses; glibc leaves the rest of the 128 bytes unchanged. */
+/* Compares the part of a set that the kernel uses; the C library leaves the rest of the 128 bytes unchanged. */
 static bool same_set(const sigset_t *a, const sigset_t *b)
 {
 	return memcmp(a, b, _NSIG / 8) == 0;
@@ -184,19 +183,28 @@ static bool same_action(const struct sigaction *a, const struct sigaction *b)
 static struct sigaction installed;
 static bool installed_known, unblocked_known;
 
-/* glibc's own name for sigaction(), which this file defines. */
-extern int __sigaction(int signo, const struct sigaction *action, struct sigaction *old);
+static int call_sigaction(int signo, const struct sigaction *action, struct sigaction *old)
+{
+	static int (*next)(int, const struct sigaction *, struct sigaction *);
+	if (!next) {
+		*(void **)&next = dlsym(RTLD_NEXT, "sigaction");
+		if (!next) {
+			errno = ENOSYS;
+			return -1;
+		}
+	}
+	return next(signo, action, old);
+}
 
-int howdah_sigaction(int signo, const struct sigaction *action,
-                                                     struct sigaction *old)
+int howdah_sigaction(int signo, const struct sigaction *action, struct sigaction *old)
 {
 	if (signo != SIGPROF || !action) {
-		return __sigaction(signo, action, old);
+		return call_sigaction(signo, action, old);
 	}
 	if (installed_known && !old && same_action(action, &installed)) {
 		return 0;
 	}
-	int result = __sigaction(signo, action, old);
+	int result = call_sigaction(signo, action, old);
 	installed_known = result == 0 && !(action->sa_flags & SA_RESETHAND);
 	if (installed_known) {
 		installed = *action;

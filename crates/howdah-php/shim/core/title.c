@@ -1,5 +1,6 @@
 /* The process title shown by ps. The memory of argv and the environment is overwritten, after the environment has been
- * moved to the heap. glibc passes argc and argv to constructors. */
+ * moved to the heap. */
+#include "core/internal.h"
 #include "entry.h"
 
 #include <stdlib.h>
@@ -10,9 +11,8 @@
 static char *area;
 static size_t area_len;
 
-__attribute__((constructor)) static void remember_arguments(int argc, char **argv, char **envp)
+void howdah_title_remember_arguments(int argc, char **argv)
 {
-	(void)envp;
 	if (argc < 1 || !argv || !argv[0]) {
 		return;
 	}

@@ -2,7 +2,6 @@
  * wait() blocks the whole worker, as in Swoole without coroutines. */
 #include "swoole/internal.h"
 
-#include <linux/futex.h>
 #include <math.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -10,6 +9,10 @@
 #include <unistd.h>
 
 #include "zend_exceptions.h"
+
+/* From linux/futex.h, which the C library's own headers do not include on musl. */
+#define FUTEX_WAIT 0
+#define FUTEX_WAKE 1
 
 static zend_object_handlers atomic_handlers;
 
