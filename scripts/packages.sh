@@ -3,6 +3,9 @@
 #
 #   scripts/packages.sh [DIRECTORY]     write them there, with SHA256SUMS
 #
+# The library is for this release's PHP. PHP_LIBRARIES=DIRECTORY adds those in it, which scripts/php-library.sh has written
+# for other PHPs: a payload with all of them fits any image.
+#
 # PROFILE=dev takes the programs of `make test`, for tests; REVISION=2 makes a higher version of the same.
 # Needs scripts/setup-debian.sh packages, and a Rust toolchain.
 set -eu
