@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the Debian packages for the release that it runs on: howdah and howdah-bench, with their debug symbols in packages of their own, to target/packages; then asks lintian.
+# Builds the Debian packages for the release that it runs on: howdah and howdah-bench, with their debug symbols in
+# packages of their own, to target/packages; then asks lintian.
 #
 #   scripts/packages.sh [DIRECTORY]     write them there, with SHA256SUMS
 #
@@ -14,6 +15,7 @@ cd "$(dirname "$0")/.."
 source=$PWD
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 out=$(realpath -m "${1:-$target/packages}")
+[ -z "${PHP_LIBRARIES-}" ] || { PHP_LIBRARIES=$(realpath "$PHP_LIBRARIES") && export PHP_LIBRARIES; }
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)${REVISION:++$REVISION}
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 series=$(scripts/setup-debian.sh --list build | sed -n 's/^php\(.*\)-dev$/\1/p')
