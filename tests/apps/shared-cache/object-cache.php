@@ -199,16 +199,28 @@ if ($region !== null) {
     check('an installation leaves no old values', false, $other->get('installing', $group));
 
     wp_cache_set('k', 'of this installation', $group);
-    $table_prefix .= 'other_';
-    $stranger = new WP_Object_Cache();
-    $table_prefix = substr($table_prefix, 0, -6);
-    check('another installation does not see the value', false, $stranger->get('k', $group));
-    $stranger->set('k', 'of another installation', $group);
+    $prefix = $table_prefix;
+    $strangers = [];
+    foreach (['other_', 'third_', 'fourth_'] as $suffix) {
+        $table_prefix = $prefix . $suffix;
+        $strangers[] = $stranger = new WP_Object_Cache();
+        check('another installation does not see the value', false, $stranger->get('k', $group));
+        $stranger->set('k', 'of another installation', $group);
+    }
+    $table_prefix = $prefix;
     check('flush empties this installation', [true, false], [wp_cache_flush(), (new WP_Object_Cache())->get('k', $group)]);
-    $table_prefix .= 'other_';
-    check('flush leaves another installation its values', 'of another installation', (new WP_Object_Cache())->get('k', $group));
-    $stranger->flush();
-    $table_prefix = substr($table_prefix, 0, -6);
+    // Two tags share a counter in one case of 4096, and then lose their values together. A flush that goes too far
+    // takes those of all three.
+    $kept = 0;
+    foreach (['other_', 'third_', 'fourth_'] as $suffix) {
+        $table_prefix = $prefix . $suffix;
+        $kept += (new WP_Object_Cache())->get('k', $group) === 'of another installation' ? 1 : 0;
+    }
+    check('flush leaves other installations their values', true, $kept >= 2);
+    foreach ($strangers as $stranger) {
+        $stranger->flush();
+    }
+    $table_prefix = $prefix;
 
     wp_cache_set('brief', 1, $group, 1);
     wp_cache_add('added brief', 1, $group, 1);
