@@ -20,6 +20,9 @@ pub struct PoolStatus {
     pub php: String,
     /// Whether PHP runs with opcache.
     pub opcache: bool,
+    /// Another PHP on disk, which the pool has not taken yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub php_update: Option<PhpUpdateStatus>,
     /// Seconds since the pool started.
     pub uptime: u64,
     /// Requests that children have claimed since the start.
@@ -64,6 +67,16 @@ impl PoolStatus {
     pub fn is_up(&self) -> bool {
         matches!(self.state.as_str(), "Ready" | "Asleep")
     }
+}
+
+/// A PHP on disk that differs from the one in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PhpUpdateStatus {
+    /// The version of the program on disk.
+    pub version: String,
+    /// When it is taken, or why it was not.
+    pub state: String,
 }
 
 /// The shared cache of a pool.

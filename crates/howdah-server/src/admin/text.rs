@@ -102,6 +102,17 @@ fn pool(out: &mut String, p: &PoolStatus) {
         p.process_manager,
         duration(p.uptime)
     );
+    if let Some(update) = &p.php_update {
+        let (memory, disk) = (&p.php, &update.version);
+        let _ = match memory == disk {
+            true => writeln!(out, "  other files of PHP {disk} on disk: {}", update.state),
+            false => writeln!(
+                out,
+                "  PHP {memory} in memory, {disk} on disk: {}",
+                update.state
+            ),
+        };
+    }
     let _ = writeln!(
         out,
         "  {} active (at most {}), {} idle; queue {} of {} (at most {}); {} requests, {} slow, max_children reached {} times",
