@@ -17,10 +17,11 @@ simulate-arguments = $(if $(SEED),--seed $(SEED),--seconds $(if $(HOURS),$(shell
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly instructions
+.PHONY: php-library test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly instructions
 
 help:
-	@echo 'make build   target/release/howdah, howdah-php, howdah-import and howdah-bench'
+	@echo 'make build   target/release/howdah, howdah-import, howdah-bench and the library for PHP'
+	@echo 'make php-library PHP_CONFIG=php-config8.4   the library for another PHP, in target/php-libraries'
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
 	@echo 'make packages   Debian packages of this release in target/packages'
 	@echo 'make image   a container image of those packages in target/image; test-image runs it'
@@ -49,7 +50,7 @@ toolchain:
 	  echo 'cargo is not here: install a Rust toolchain first (https://rustup.rs)' >&2; exit 1; }
 
 build: setup-build toolchain
-	$(CARGO) build --release --bins $(CARGO_JOBS) -p howdah -p howdah-php -p howdah-import
+	$(CARGO) build --release $(CARGO_JOBS) -p howdah -p howdah-php -p howdah-import
 	$(CARGO) build --release --bins $(CARGO_JOBS) $(TOOLS) -p howdah-lab
 
 # The site is copied, so that what visitors write never lands in the checkout.
@@ -62,7 +63,7 @@ demo-site:
 
 # Unoptimised, because compiling takes a third of the time of a release: a newcomer waits for the first page.
 demo-build: setup-demo toolchain
-	$(CARGO) build --bins $(CARGO_JOBS) -p howdah -p howdah-php
+	$(CARGO) build $(CARGO_JOBS) -p howdah -p howdah-php
 
 demo: demo-build demo-site
 	@data="$$(cd "$(DEMO_DIR)" && pwd)/data"; \
@@ -77,7 +78,11 @@ demo: demo-build demo-site
 	exec "$(TARGET)/debug/howdah" serve "$(DEMO_DIR)/site" --listen $(LISTEN) --env "DEMO_DATA=$$data" \
 	  -d upload_max_filesize=10M -d post_max_size=12M
 
-# The release's own PHP is the series of the package with PHP.
+# For another PHP than that of `make build`: PHP_CONFIG=php-config8.4, or PHP_HEADERS=DIRECTORY.
+php-library: toolchain
+	@scripts/php-library.sh
+
+# The library is for the release's own PHP.
 packages: setup-packages toolchain
 	@scripts/packages.sh
 

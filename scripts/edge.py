@@ -3,7 +3,7 @@
 
     scripts/edge.py BUILD [TURNS] [CADDY]
 
-BUILD is a directory with `howdah` and `howdah-php`; TURNS is 5 by default (a quarter of an hour). CADDY is
+BUILD is a directory that cargo has built `howdah` in; TURNS is 5 by default (a quarter of an hour). CADDY is
 Caddy's program (`go install github.com/caddyserver/caddy/v2/cmd/caddy@latest`); without it, it is left out.
 Needs root for www-data, scripts/setup-debian.sh test for openssl, nginx and php-fpm, and Debian's nghttp2-client for h2load.
 

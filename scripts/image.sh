@@ -28,7 +28,7 @@ mmdebstrap --quiet --variant=minbase \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     --customize-hook='mkdir -p "$1/tmp/image" "$1/tmp/packages"' \
     --customize-hook="cp '$here/install.sh' '$here/howdah.toml' '$here/php.ini' \"\$1/tmp/image\"" \
-    --customize-hook="cp '$packages'/howdah_*.deb '$packages'/howdah-php[0-9].[0-9]_*.deb \"\$1/tmp/packages\"" \
+    --customize-hook="cp '$packages'/howdah_*.deb \"\$1/tmp/packages\"" \
     --customize-hook='chroot "$1" sh /tmp/image/install.sh /tmp/packages' \
     --customize-hook='rm -rf "$1/tmp/image" "$1/tmp/packages"' \
     "$release" "$out/server.tar"

@@ -3,7 +3,7 @@
 
     scripts/old-and-new.py OLD NEW [TURNS]
 
-OLD and NEW are directories with `howdah` and `howdah-php`, NEW also with `howdah-bench`; TURNS is 5 by
+OLD and NEW are directories that cargo has built `howdah` in, NEW also `howdah-bench`; TURNS is 5 by
 default (six minutes). Needs root for www-data, taskset, php-fpm, two cores, and for the row of WordPress
 Debian's packages of it and of MariaDB (scripts/setup-debian.sh test). The front and the load (`howdah bench`
 of NEW) share core 0, so that neither ever has to wake the other on another core, which costs more the longer

@@ -1,6 +1,5 @@
 #!/bin/sh
-# Builds the Debian packages for the release that it runs on: howdah, howdah-phpX.Y (the release's PHP) and
-# howdah-bench, with their debug symbols in packages of their own, to target/packages; then asks lintian.
+# Builds the Debian packages for the release that it runs on: howdah and howdah-bench, with their debug symbols in packages of their own, to target/packages; then asks lintian.
 #
 #   scripts/packages.sh [DIRECTORY]     write them there, with SHA256SUMS
 #
@@ -14,7 +13,7 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 out=$(realpath -m "${1:-$target/packages}")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)${REVISION:++$REVISION}
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-series=$(scripts/setup-debian.sh --list build | sed -n 's/^libphp\(.*\)-embed$/\1/p')
+series=$(scripts/setup-debian.sh --list build | sed -n 's/^php\(.*\)-dev$/\1/p')
 changed=$(git log -1 --format=%cD)
 work=$target/packages-work
 # The same for each version, since C code is compiled with this path among its flags.
@@ -27,11 +26,6 @@ git ls-files -z | xargs -0 cp --parents --preserve=timestamps,mode -t "$tree"
 cp -r packaging/debian "$tree/debian"
 cd "$tree"
 sed "s/@SERIES@/$series/g" debian/control.in >debian/control
-for script in postinst prerm; do
-    # 8.2 is 82: update-alternatives prefers the newest.
-    sed "s/@SERIES@/$series/g; s/@PRIORITY@/$(echo "$series" | tr -d .)/" "debian/howdah-php.$script.in" \
-        >"debian/howdah-php$series.$script"
-done
 rm debian/*.in
 for file in service socket logrotate tmpfiles; do
     cp "packaging/howdah.$file" "debian/howdah.$file"

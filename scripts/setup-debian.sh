@@ -2,7 +2,7 @@
 # Installs the Debian packages Howdah needs, for the release's own PHP. It installs what is missing and
 # nothing else; it does not build Howdah and does not install Rust.
 #
-#   scripts/setup-debian.sh build   to compile: PHP's headers, libphp, a C compiler
+#   scripts/setup-debian.sh build   to compile: PHP and its headers, a C compiler
 #   scripts/setup-debian.sh demo    build + the extensions the demo site uses
 #   scripts/setup-debian.sh test    demo + rival servers, MariaDB and the real
 #                                   applications the test suite drives
@@ -27,12 +27,12 @@ case $release in
     "debian 13") PHP=8.4 theme=twentytwentyfive ;;
     *)
         # php-defaults' choice, as far as apt knows it already.
-        PHP=$(apt-cache depends libphp-embed 2>/dev/null | sed -n 's/.*Depends: libphp\([0-9.]*\)-embed.*/\1/p' | head -n 1)
+        PHP=$(apt-cache depends php-dev 2>/dev/null | sed -n 's/.*Depends: php\([0-9.]*\)-dev.*/\1/p' | head -n 1)
         PHP=${PHP:-8.2} theme=twentytwentyfive
         ;;
 esac
 
-build="gcc libc6-dev make pkg-config python3 php$PHP-dev libphp$PHP-embed"
+build="gcc libc6-dev make pkg-config python3 php$PHP-dev"
 
 # SQLite and GD for the guestbook's entries and thumbnails, cli to seed it.
 demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"
@@ -52,7 +52,7 @@ test="curl openssl pebble strace valgrind python3 python3-venv systemd
   chromium nodejs"
 
 # To make Debian packages, rpm and a repository, and to try them in fresh systems.
-packaging="dpkg-dev debhelper patchelf lintian rpm reprepro gpg debootstrap"
+packaging="dpkg-dev debhelper lintian rpm reprepro gpg debootstrap"
 
 # To make a container image, to read it with other programs, and to run it with a real application.
 image="mmdebstrap skopeo umoci python3 curl mariadb-server wordpress wordpress-theme-$theme"

@@ -72,7 +72,7 @@ EOF
     cp /etc/resolv.conf "$systems/$1/etc/resolv.conf"
     mount -t proc proc "$systems/$1/proc"
     chroot "$systems/$1" sh -ec 'apt-get update -q; apt-get install -y -q --download-only --no-install-recommends "$@"' sh \
-        "libphp$(series_of "$1")-embed" "php$(series_of "$1")-mysql" "php$(series_of "$1")-cli" \
+        "php$(series_of "$1")-mysql" "php$(series_of "$1")-cli" \
         "php$(series_of "$1")-cgi" mariadb-server wordpress "wordpress-theme-$(theme_of "$1")" \
         logrotate nginx procps python3 >>"$systems/$1.log" 2>&1 \
         || { tail "$systems/$1.log"; die "Debian's packages are not to be had"; }
@@ -166,23 +166,23 @@ program() { inside stat --dereference --format %i "/proc/$(main_process)/exe"; }
 # No PHP; a taken port.
 refusals() {
     apt install howdah
-    holds "$(cat "$log")" "there is no PHP yet: apt install howdah-php" "an installation without PHP"
+    holds "$(cat "$log")" "there is no PHP yet: apt install php-cgi" "an installation without PHP"
     is_active howdah.socket && die "howdah.socket is active without PHP"
-    holds "$(inside howdah check --config /etc/howdah/howdah.toml 2>&1 || true)" "install the package howdah-php" "howdah check without PHP"
+    holds "$(inside howdah check --config /etc/howdah/howdah.toml 2>&1 || true)" "PhpMissing: there is no PHP program" "howdah check without PHP"
     apt purge howdah
     apt install nginx
-    apt install howdah "howdah-php$series"
+    apt install howdah "php$series-cgi"
     holds "$(cat "$log")" "another server listens on port 80" "an installation beside nginx"
     is_active howdah.service && die "howdah runs beside nginx"
     holds "$(page -I http://127.0.0.1/)" "Server: nginx" "the server beside which howdah was installed"
-    apt purge howdah "howdah-php$series" nginx nginx-common
+    apt purge howdah "php$series-cgi" nginx nginx-common
     apt autoremove --purge
     inside rm -rf /var/www
 }
 
 install_and_serve() {
     begun=$(date +%s.%N)
-    apt install howdah "howdah-php$series"
+    apt install howdah "php$series-cgi"
     holds "$(page http://127.0.0.1/)" "Howdah serves this page" "the first page"
     say "$release: apt install to the first page: $(awk "BEGIN { print $(date +%s.%N) - $begun }") s, downloads apart"
     inside sh -c 'echo "<?php echo PHP_VERSION, \" \", posix_geteuid(), \" \", php_sapi_name();" >/var/www/html/info.php'
@@ -201,29 +201,28 @@ install_and_serve() {
     awk "BEGIN { exit !($exposure <= 3.0) }" || die "the unit is exposed more than 3.0"
 }
 
-# A site of its own user, another series, a mistake in an included file.
+# A site of its own user, another PHP program, a mistake in an included file.
 sites() {
     inside useradd --create-home --home-dir /srv/alice --shell /usr/sbin/nologin alice
     inside sh -ec '
         mkdir /srv/alice/web
         echo "<?php file_put_contents(\"written\", 1); echo get_current_user(), posix_getpwuid(posix_geteuid())[\"name\"], basename(readlink(\"/proc/self/exe\"));" >/srv/alice/web/index.php
         chown -R alice: /srv/alice && chmod 755 /srv/alice
-        cp /usr/lib/howdah/howdah-php$0 /usr/lib/howdah/howdah-php9.9
-        printf "[pool.alice]\nuser = \"alice\"\nphp = \"9.9\"\n[[site]]\nhosts = [\"alice.test\"]\nroot = \"/srv/alice/web\"\nrecognise = true\npool = \"alice\"\n" >/etc/howdah/sites.d/alice.toml
+        cp /usr/bin/php-cgi$0 /opt/php-of-alice
+        printf "[pool.alice]\nuser = \"alice\"\nphp = \"/opt/php-of-alice\"\n[[site]]\nhosts = [\"alice.test\"]\nroot = \"/srv/alice/web\"\nrecognise = true\npool = \"alice\"\n" >/etc/howdah/sites.d/alice.toml
         systemctl reload howdah' "$series"
-    expect "$(page -H 'Host: alice.test' http://127.0.0.1/)" "alicealicehowdah-php9.9" "a site of another user, with another series of PHP"
+    expect "$(page -H 'Host: alice.test' http://127.0.0.1/)" "alicealicephp-of-alice" "a site of another user, with another PHP program"
     inside sh -c 'echo "rot = 1" >/etc/howdah/conf.d/mistake.toml'
     inside systemctl reload howdah 2>/dev/null && die "a reload with a mistake went well"
     holds "$(inside journalctl --no-pager -u howdah -n 20)" "/etc/howdah/conf.d/mistake.toml:1:1: unknown key" "the mistake's place"
     inside rm /etc/howdah/conf.d/mistake.toml
     holds "$(page http://127.0.0.1/info.php)" "$series." "a page after the refused reload"
-    inside rm /etc/howdah/sites.d/alice.toml /usr/lib/howdah/howdah-php9.9
+    inside rm /etc/howdah/sites.d/alice.toml /opt/php-of-alice
     inside systemctl reload howdah
 }
 
 wordpress() {
-    # Debian's metapackage php asks for a server API; the smallest is CGI's.
-    apt install "php$series-cgi" "php$series-mysql" mariadb-server wordpress "wordpress-theme-$(theme_of "$release")"
+    apt install "php$series-mysql" mariadb-server wordpress "wordpress-theme-$(theme_of "$release")"
     inside sh -ec '
         systemctl start mariadb
         mariadb -e "create database wp; create user wp@localhost identified by \"secret\"; grant all on wp.* to wp@localhost"
@@ -266,7 +265,7 @@ of_howdah_init() {
     inside rm -r /srv/zoo.test /etc/howdah/sites.d/zoo.toml
     inside systemctl stop --quiet howdah.socket howdah.service
     inside sh -ec '
-        cp /usr/bin/howdah /opt/howdah/bin/ && cp /usr/lib/howdah/howdah-php$0 /opt/howdah/bin/howdah-php
+        cp /usr/bin/howdah /opt/howdah/bin/ && cp /usr/lib/howdah/howdah-php-*.so /opt/howdah/bin/
         mv /etc/howdah /etc/howdah.away
         echo "<?php echo posix_getpwuid(posix_geteuid())[\"name\"], file_put_contents(\"orders\", 1);" >/srv/shop/index.php
         chown -R www-data: /srv/shop && cd /srv/shop && /opt/howdah/bin/howdah init
@@ -274,7 +273,7 @@ of_howdah_init() {
         install -m 644 howdah.service /etc/systemd/system/howdah-shop.service
         systemctl daemon-reload
         systemctl start howdah-shop
-        systemctl reload howdah-shop' "$series" >>"$log" 2>&1 || { inside journalctl --no-pager -u howdah-shop -n 20; die "the unit of howdah init does not start"; }
+        systemctl reload howdah-shop' >>"$log" 2>&1 || { inside journalctl --no-pager -u howdah-shop -n 20; die "the unit of howdah init does not start"; }
     expect "$(page http://127.0.0.1/)" "www-data1" "a page of the unit that howdah init has written"
     inside sh -ec 'cp /opt/howdah/bin/howdah /opt/howdah/bin/next && mv /opt/howdah/bin/next /opt/howdah/bin/howdah
         /opt/howdah/bin/howdah upgrade --control /run/howdah-shop/control.sock' >>"$log" 2>&1 || die "no upgrade by hand"
@@ -313,7 +312,7 @@ upgrade() {
     before=$(main_process)
     program=$(program)
     update
-    apt install howdah "howdah-php$series"
+    apt install howdah
     holds "$(inside dpkg-query -W howdah)" "+1~$release" "the version after the upgrade"
     expect "$(main_process)" "$before" "the server's process after the upgrade"
     [ "$program" != "$(program)" ] || die "the upgrade has not started the new program"
@@ -375,14 +374,14 @@ read_only_system() {
 leaves_nothing() {
     # WordPress would have another web server take the place.
     apt purge wordpress "wordpress-theme-$(theme_of "$release")"
-    apt purge howdah "howdah-php$series"
+    apt purge howdah
     inside rm -f /etc/howdah/sites.d/wordpress.toml
     inside rmdir --ignore-fail-on-non-empty /etc/howdah/sites.d /etc/howdah 2>/dev/null || true
     until_true 20 "systemd does not remove the private /var/tmp" no_private_tmp
     files >"$systems/$release.before"
-    apt install howdah "howdah-php$series"
+    apt install howdah
     page -o /dev/null http://127.0.0.1/info.php
-    apt purge howdah "howdah-php$series"
+    apt purge howdah
     for unit in howdah.socket howdah-https.socket howdah.service; do
         is_active $unit && die "a purged $unit is active"
     done

@@ -18,6 +18,8 @@ use howdah_sql::{Dialect, StatementKind};
 const SHIM: &[&str] = &[
     "core/host.c",
     "core/sapi.c",
+    "core/threads.c",
+    "core/releases.c",
     "core/run.c",
     "core/scripts.c",
     "core/headers.c",
@@ -89,8 +91,17 @@ fn main() {
         .flag("-Wno-unused-parameter")
         .warnings(true)
         .extra_warnings(true)
-        .warnings_into_errors(true)
-        .compile("howdah_shim");
+        .warnings_into_errors(true);
+    if php.is_thread_safe {
+        // PHP's own compilation defines it, and the layout of `basic_globals` depends on it.
+        build.define("_REENTRANT", None);
+    }
+    if env::var("OPT_LEVEL").as_deref() == Ok("0") {
+        // Without any optimization, branches of PHP's inline functions that are never taken refer to functions that the
+        // earlier releases of a series lack (shim/howdah.h).
+        build.opt_level(1);
+    }
+    build.compile("howdah_shim");
 }
 
 /// PHP's headers.
@@ -98,6 +109,8 @@ struct PhpHeaders {
     directory: PathBuf,
     /// PHP's module API, a date such as `20220829`.
     api: String,
+    /// Whether it is a thread-safe build (ZTS), whose programs need another library.
+    is_thread_safe: bool,
 }
 
 impl PhpHeaders {
@@ -127,20 +140,22 @@ impl PhpHeaders {
             ));
         }
         let config = read("main/php_config.h");
-        if defined(&config, "ZTS") == "1" {
-            refuse("ThreadSafePhp: this PHP is thread-safe (ZTS); howdah-php runs the NTS build");
-        }
         if defined(&config, "ZEND_DEBUG") == "1" {
             refuse("DebugPhp: this PHP is a debug build; howdah-php runs the release build");
         }
         let api = defined(&read("Zend/zend_modules.h"), "ZEND_MODULE_API_NO").to_owned();
-        PhpHeaders { directory, api }
+        PhpHeaders {
+            directory,
+            api,
+            is_thread_safe: defined(&config, "ZTS") == "1",
+        }
     }
 
     /// Returns the part of the library's name that says which programs it fits.
     fn build(&self) -> String {
         let musl = env::var("CARGO_CFG_TARGET_ENV").is_ok_and(|c_library| c_library == "musl");
-        format!("{}-nts{}", self.api, if musl { "-musl" } else { "" })
+        let threads = if self.is_thread_safe { "zts" } else { "nts" };
+        format!("{}-{threads}{}", self.api, if musl { "-musl" } else { "" })
     }
 
     fn configured_directory() -> PathBuf {

@@ -8,20 +8,19 @@ here=$(dirname "$0")
 packages=$1
 export DEBIAN_FRONTEND=noninteractive
 
-# The series of PHP is that of the package howdah-phpX.Y.
-php=$(basename "$packages"/howdah-php[0-9].[0-9]_*.deb)
-php=${php#howdah-php}
-php=${php%%_*}
-
 # What the known applications need.
 extensions="bcmath curl gd intl mbstring mysql opcache pgsql readline sqlite3 xml zip"
 apt-get update -q
+# The release's own PHP. php-cgi serves, and the command line runs jobs and `howdah php`.
+php=$(apt-cache depends php-cgi | sed -n 's/.*Depends: php\([0-9.]*\)-cgi.*/\1/p' | head -n 1)
 apt-get install -y -q --no-install-recommends ca-certificates \
-    "$packages"/howdah_*.deb "$packages/howdah-php${php}_"*.deb \
+    "$packages"/howdah_*.deb "php$php-cgi" "php$php-cli" \
     $(for extension in $extensions; do echo "php$php-$extension"; done)
 
 install -m 644 "$here/howdah.toml" /etc/howdah/howdah.toml
-install -m 644 "$here/php.ini" "/etc/php/$php/embed/conf.d/90-howdah.ini"
+for kind in cgi cli; do
+    install -m 644 "$here/php.ini" "/etc/php/$php/$kind/conf.d/90-howdah.ini"
+done
 # Root's: a server that runs as another user reads it, and its scripts change nothing of it.
 install -d /var/cache/howdah/opcache
 install -d /app

@@ -1,4 +1,5 @@
-//! The locations of the programs that belong to this one: `howdah-php`, `howdah-bench`, `howdah-import`.
+//! The locations of the files that belong to this program: `howdah-bench`, `howdah-import`, and the libraries for PHP
+//! (`howdah-php-….so`).
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ pub fn own_directory() -> PathBuf {
     own.parent().unwrap_or(Path::new("")).to_owned()
 }
 
-/// Returns the paths at which a program of this name is searched: beside this program, as it is built, and in
+/// Returns the paths at which a file of this name is searched: beside this program, as it is built, and in
 /// `../libexec` and `../lib/howdah`, as packages install it.
 pub fn candidate_paths(name: &str) -> Vec<PathBuf> {
     let directory = own_directory();

@@ -230,7 +230,8 @@ pub struct LoadedConfiguration {
     pub settings: Result<ServeSettings, Vec<String>>,
     /// Advice as it is displayed.
     pub advice: Vec<String>,
-    /// Whether `howdah-php` is missing, which is a mistake of the installation, regardless of any other mistakes.
+    /// Whether PHP or the library for it is missing, which is a mistake of the installation, regardless of any other
+    /// mistakes.
     pub php_unfit: bool,
 }
 

@@ -219,7 +219,7 @@ options! {
             "The control socket of `howdah status`, `reload` and `stop`. By default there is one for each port in `/run/howdah` (root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
             "Useful for several servers with the same port, such as containers that share a directory.";
         "php": OptionKind::Text, "",
-            "A version of PHP (`8.4` means the program `howdah-php8.4`), or the path of a `howdah-php`. The default is `$HOWDAH_PHP`, or `howdah-php` without that variable. Howdah looks for it in its own directory, in `../libexec` and in `../lib/howdah`.",
+            "A series of PHP (`8.4`), or the path of a PHP program: a php-fpm, php-cgi or php. The default is `$HOWDAH_PHP`, which has the same meaning, or else a php-fpm, php-cgi or php of the machine, in this order: [which PHP](pools.md#which-php).",
             "Useful for several versions of PHP on one machine.";
         "mode": OptionKind::Word(&MODES), "embed",
             "How pools run PHP, unless they have their own mode.",

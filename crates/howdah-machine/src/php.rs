@@ -54,13 +54,13 @@ pub fn has_builtin_opcache() -> bool {
     parse_series(series()) >= Some((8, 5))
 }
 
-/// Returns the directory in which Debian configures the extensions that php-fpm loads, or else those of the embedded
-/// PHP.
+/// Returns the directory in which Debian configures the extensions that php-fpm loads, or else those of the command
+/// line.
 pub fn extension_settings() -> PathBuf {
     let of_fpm = PathBuf::from(expand_placeholders("/etc/php/{php}/fpm/conf.d"));
     match of_fpm.is_dir() {
         true => of_fpm,
-        false => expand_placeholders("/etc/php/{php}/embed/conf.d").into(),
+        false => expand_placeholders("/etc/php/{php}/cli/conf.d").into(),
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn series_is_parsed_from_howdah_version() {
-        let text = "howdah 0.1.0\nphp 8.4.24 NTS (/usr/bin/howdah-php)\n";
+        let text = "howdah 0.1.0\nphp 8.4.24 NTS (/usr/sbin/php-fpm8.4)\n";
         assert_eq!(series_in(text).unwrap(), "8.4");
         // The PHP of this `howdah` is missing.
         assert_eq!(series_in("howdah 0.1.0\n"), None);

@@ -22,6 +22,20 @@
 #include <stdint.h>
 #include <string.h>
 
+/* A thread-safe build of PHP (ZTS) has its globals once for each thread. As in an extension, the macros find them
+ * through a pointer that this library defines (core/threads.c). In other builds the two definitions have no effect. */
+#define ZEND_COMPILE_DL_EXT 1
+#define ZEND_ENABLE_STATIC_TSRMLS_CACHE 1
+
+/* With the headers of a release that fixes CVE-2026-109618 (8.2.35), code that appends to a smart_str calls two functions
+ * that earlier releases of the same series lack. The shim must run in those, too, so core/releases.c defines them. */
+#define smart_str_ferealloc howdah_smart_str_ferealloc
+#define smart_str_frealloc howdah_smart_str_frealloc
+#include "zend.h"
+#include "zend_smart_str.h"
+#undef smart_str_ferealloc
+#undef smart_str_frealloc
+
 #include "php.h"
 #include "SAPI.h"
 #include "php_main.h"

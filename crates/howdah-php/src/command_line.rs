@@ -70,8 +70,8 @@ impl From<lexopt::Error> for ArgumentError {
 /// Which php.ini PHP reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum PhpIniSource {
-    /// PHP's own search: `PHPRC`, then the directory compiled into libphp (for Debian's embed library
-    /// `/etc/php/8.2/embed`), and `PHP_INI_SCAN_DIR` or its `conf.d`.
+    /// PHP's own search: `PHPRC`, then the directory compiled into the PHP program that hosts this library (for
+    /// Debian's php-fpm `/etc/php/8.2/fpm`), and `PHP_INI_SCAN_DIR` or its `conf.d`.
     #[default]
     Search,
     /// This file instead of the one that PHP would find. PHP still reads the scan directory.

@@ -132,6 +132,34 @@ fn opcache_reset_in_a_loop_disturbs_no_request() {
     }
 }
 
+/// A request that begins while a wipe is pending runs without the cache. If it held opcache's usage lock, a wipe would
+/// never happen on a server that always has requests.
+#[test]
+fn request_that_begins_while_a_wipe_is_pending_holds_no_opcache_lock() {
+    let dir = TestDir::new();
+    dir.write("lib.php", "<?php");
+    let wait = dir.write(
+        "wait.php",
+        "<?php require 'lib.php'; flush(); while (!file_exists($_SERVER['GO'])) { usleep(1000); } echo 'done';",
+    );
+    let reset = dir.write("reset.php", "<?php opcache_reset(); echo 'reset';");
+    let look = dir.write(
+        "look.php",
+        "<?php echo (int) opcache_get_status(false)['restart_pending'], ' ', \
+         preg_match('/ ' . getmypid() . ' /', file_get_contents('/proc/locks'));",
+    );
+    let go = dir.0.join("go");
+    let mut front = TestFront::start(2, &["--opcache", "on"]);
+    let request = FrontRequest::get(&wait).var("GO", go.to_str().unwrap());
+    let mut waiting = front.publish(request);
+    front.drive_until(&mut waiting, |answer| answer.head.is_some());
+    assert_eq!(front.run(FrontRequest::get(&reset)).text(), "reset");
+    assert_eq!(front.run(FrontRequest::get(&look)).text(), "1 0");
+    dir.write("go", "");
+    front.drive_until(&mut waiting, |_| false);
+    assert_eq!(waiting.answer.text(), "done");
+}
+
 /// A child keeps opcache's usage lock while it has work; if it kept the lock while asleep, a wipe would wait for ever.
 #[test]
 fn sleeping_child_holds_no_opcache_lock() {

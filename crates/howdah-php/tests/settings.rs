@@ -141,6 +141,25 @@ fn user_ini_files_apply_from_the_document_root_down() {
 }
 
 #[test]
+fn user_ini_files_apply_before_the_body_is_read_since_php_8_5() {
+    let dir = TestDir::new();
+    dir.write(".user.ini", "enable_post_data_reading = 0\n");
+    let script = dir.write(
+        "a.php",
+        "<?php echo PHP_VERSION_ID >= 80500 ? 'before' : 'after', ' ', json_encode($_POST), ' ', \
+         file_get_contents('php://input');",
+    );
+    let mut front = TestFront::start(1, &[]);
+    let kind = "application/x-www-form-urlencoded";
+    let request = FrontRequest::new("POST", &script).body(kind, b"a=1");
+    let text = front.run(request).text();
+    assert!(
+        text == "before [] a=1" || text == "after {\"a\":\"1\"} a=1",
+        "{text}"
+    );
+}
+
+#[test]
 fn user_ini_files_are_cached_for_their_ttl() {
     let dir = TestDir::new();
     let script = dir.write("x.php", "<?php echo ini_get('precision');");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Returns the PHP program of `HOWDAH_PHP`, or else the command line of the PHP that the library is built for, which
-/// has every function: Debian builds pcntl into it alone.
+/// has every function: distributions build php-fpm without pcntl.
 pub fn php_host() -> PathBuf {
     if let Some(path) = std::env::var_os("HOWDAH_PHP") {
         return path.into();

@@ -10,7 +10,7 @@ pub struct ProcessEntry {
     pub pid: i32,
     /// The parent's process id.
     pub parent: i32,
-    /// The file name of the process's program (`howdah`, `howdah-php`).
+    /// The file name of the process's program (`howdah`), or `howdah-php` for a process of PHP.
     pub program: String,
     /// The state as one letter (proc_pid_stat(5)); `Z` is a process that has exited and has not been reaped by its
     /// parent.
@@ -74,19 +74,16 @@ fn entry(pid: i32) -> Option<ProcessEntry> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
-    let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
-    let program = program
-        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
-        // The link of a process that is not dumpable cannot be read, but its name can.
-        .or_else(|| {
-            Some(
-                std::fs::read_to_string(format!("/proc/{pid}/comm"))
-                    .ok()?
-                    .trim()
-                    .to_owned(),
-            )
-        })
-        .unwrap_or_default();
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    // The file of a PHP process is the PHP program that hosts it.
+    let program = match name.split(':').next().unwrap_or_default().trim() {
+        "howdah-php" => "howdah-php".to_owned(),
+        name => match std::fs::read_link(format!("/proc/{pid}/exe")) {
+            Ok(path) => path.file_name()?.to_string_lossy().into_owned(),
+            // The link of a process that is not dumpable cannot be read.
+            Err(_) => name.to_owned(),
+        },
+    };
     Some(ProcessEntry {
         pid,
         parent,

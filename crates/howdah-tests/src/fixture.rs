@@ -105,6 +105,14 @@ impl Builder {
         self
     }
 
+    /// Serves with PHP's command line, which unlike php-fpm has pcntl.
+    pub fn command_line_php(self) -> Self {
+        let name = howdah_machine::php::expand_placeholders("php{php}");
+        let program = howdah_machine::programs::find(&name);
+        let program = program.unwrap_or_else(|| panic!("{name}: scripts/setup-debian.sh test"));
+        self.environment("HOWDAH_PHP", &program.display().to_string())
+    }
+
     /// Sets a PHP directive.
     pub fn ini(mut self, name: &str, value: &str) -> Self {
         self.site = self.site.ini(name, value);

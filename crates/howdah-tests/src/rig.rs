@@ -172,7 +172,7 @@ impl Site {
 
 /// The one `php.ini` for every server, and the directory with its extensions.
 ///
-/// Debian's SAPIs read files of their own (`/etc/php/8.2/{fpm,apache2,embed}`): a comparison with those would compare
+/// Debian's SAPIs read files of their own (`/etc/php/8.2/{fpm,apache2,cgi}`): a comparison with those would compare
 /// configurations. The extensions are those that php-fpm loads; `PHP_INI_SCAN_DIR` makes all servers load them.
 #[derive(Debug)]
 pub(crate) struct PhpIni {

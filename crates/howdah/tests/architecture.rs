@@ -1,5 +1,5 @@
-//! Checks the table of the crates in ARCHITECTURE.md: the edges are exactly those named there, and PHP is linked only
-//! into `howdah-php`.
+//! Checks the table of the crates in ARCHITECTURE.md: the edges are exactly those named there, and only `howdah-php` is
+//! compiled against PHP.
 
 use std::collections::BTreeSet;
 use std::process::Command;

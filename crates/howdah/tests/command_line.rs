@@ -41,14 +41,14 @@ impl CopiedProgram {
         std::fs::hard_link(support::HOWDAH_PROGRAM, &howdah)
             .or_else(|_| std::fs::copy(support::HOWDAH_PROGRAM, &howdah).map(drop))
             .unwrap();
-        support::executable::make_executable(&howdah);
+        howdah_test_support::executable::make_executable(&howdah);
         CopiedProgram { scratch, howdah }
     }
 
     /// Writes a shell script as the program `name` in a directory.
     fn stand_in(&self, directory: &str, name: &str, script: &str) {
         let path = self.scratch.write(&format!("{directory}/{name}"), script);
-        support::executable::make_executable(&path);
+        howdah_test_support::executable::make_executable(&path);
     }
 
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
@@ -161,8 +161,7 @@ fn command_line_values_are_checked_as_in_the_file() {
 
 #[test]
 fn missing_directory_is_named() {
-    let scratch = Scratch::new("gone");
-    let (code, _, err) = run(howdah(["serve", "/nonexistent/site"]));
+    let (code, _, err) = run(&mut howdah(["serve", "/nonexistent/site"]));
     assert_eq!(code, 3);
     assert!(
         err.contains("cannot serve the directory /nonexistent/site"),
@@ -174,7 +173,7 @@ fn missing_directory_is_named() {
 fn php_that_cannot_be_used_is_named_with_what_to_do() {
     let scratch = Scratch::new("unfit");
     let wrapper = scratch.write("php", "#!/bin/sh\nexec php8.2 \"$@\"\n");
-    support::executable::make_executable(&wrapper);
+    howdah_test_support::executable::make_executable(&wrapper);
     let wrapper = wrapper.display().to_string();
     for (php, why) in [
         (
@@ -211,7 +210,7 @@ fn library_that_cannot_be_used_is_named_with_what_to_do() {
         .write(&format!("bin/{}", name.unwrap()), "no library");
     let err = serve();
     assert!(
-        err.contains("PhpIgnoresPreload: ") && err.contains("invalid ELF header"),
+        err.contains("PhpIgnoresPreload: ") && err.contains("cannot be preloaded"),
         "{err}"
     );
     let source = copied.scratch.write(

@@ -107,6 +107,27 @@ fn check_of_a_directory_shows_how_it_would_be_served() {
 }
 
 #[test]
+fn check_of_a_directory_shows_where_missing_files_go() {
+    let scratch = Scratch::new("check-missing");
+    scratch.write("blog/wp-login.php", "<?php");
+    scratch.write("blog/wp-includes/version.php", "<?php");
+    for file in ["occ", "remote.php", "status.php", "lib/private/a.php"] {
+        scratch.write(&format!("cloud/{file}"), "<?php");
+    }
+    for (directory, shown) in [
+        ("blog", "missing files     go to /index.php\n"),
+        (
+            "cloud",
+            "missing files     go to /index.php, which gets the path as PATH_INFO\n",
+        ),
+    ] {
+        let (code, out, err) = run(howdah(["check", directory]).current_dir(&scratch.0));
+        assert_eq!(code, 0, "{err}");
+        assert!(out.contains(shown), "{shown}:\n{out}");
+    }
+}
+
+#[test]
 fn file_mistakes_are_reported_although_the_command_line_overrides_them() {
     let told = |options: &[&str], top: &str, pool: &str, key: &str| {
         let scratch = Scratch::new("overridden");
@@ -870,7 +891,7 @@ fn system_directories_are_not_recognised() {
     std::os::unix::fs::symlink("/", &link).unwrap();
     let link = link.display().to_string();
     for directory in ["/", "/etc", "/usr/", "/home", "/var/../var", &link] {
-        let (code, out, err) = run(howdah(["serve", directory, "--listen", "127.0.0.1:0"]));
+        let (code, out, err) = run(&mut howdah(["serve", directory, "--listen", "127.0.0.1:0"]));
         let said = out + &err;
         assert_ne!(code, 0, "{directory}: {said}");
         assert!(said.contains("SystemDirectory: "), "{directory}: {said}");

@@ -278,7 +278,7 @@ fn job_crash_loop_is_logged_with_last_lines_and_slowed_down() {
     );
     // The program exists when the configuration is checked.
     let program = jobs.scratch.write("jobs/gone", "#!/bin/sh\n");
-    support::executable::make_executable(&program);
+    howdah_test_support::executable::make_executable(&program);
     let server = jobs.start();
     fs::remove_file(program).unwrap();
     let line = "error JobFailed job=dies: exit code 3 after 0.0 s; it is restarted in 2 s; its last lines: no database";

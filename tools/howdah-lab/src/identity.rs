@@ -24,13 +24,15 @@ pub struct MeasurementIdentity {
 impl MeasurementIdentity {
     /// Determines the current identity of this machine.
     pub fn now(howdah: &Path) -> MeasurementIdentity {
-        let beside = howdah.with_file_name("howdah-php");
-        let php = std::env::var_os("HOWDAH_PHP").map_or(beside, PathBuf::from);
         let tester = std::env::current_exe().unwrap_or_default();
-        let programs = [howdah.to_owned(), php, tester].into_iter().map(|path| {
-            let sum = fs::read(&path).map_or("not here".to_owned(), |bytes| checksum(&bytes));
-            (path, sum)
-        });
+        let php = versions::php_files(howdah);
+        let programs = [howdah.to_owned(), tester]
+            .into_iter()
+            .chain(php)
+            .map(|path| {
+                let sum = fs::read(&path).map_or("not here".to_owned(), |bytes| checksum(&bytes));
+                (path, sum)
+            });
         MeasurementIdentity {
             programs: programs.collect(),
             versions: versions::version_lines(howdah),

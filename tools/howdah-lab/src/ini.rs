@@ -1,4 +1,4 @@
-//! The common `php.ini` of all stacks. Debian's SAPIs read files of their own (`/etc/php/8.4/{fpm,apache2,cgi,embed}`);
+//! The common `php.ini` of all stacks. Debian's SAPIs read files of their own (`/etc/php/8.4/{fpm,apache2,cgi,cli}`);
 //! a benchmark that used them would compare configurations.
 
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! The versions of the programs that took part; without them a figure cannot be reproduced.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::need::{self, RequiredProgram};
@@ -31,6 +31,21 @@ pub fn version_lines(howdah: &Path) -> Vec<String> {
         lines.extend(version_line(&php, &["-n", "-d", &extension, "-r", script]));
     }
     lines
+}
+
+/// Returns the PHP program that this `howdah` runs and the library for it, as `howdah version` prints them.
+pub fn php_files(howdah: &Path) -> Vec<PathBuf> {
+    let output = Command::new(howdah).arg("version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let text = text.unwrap_or_default();
+    let program = text.lines().find(|line| line.starts_with("php "));
+    let program = program.and_then(|line| line.split_once('(')?.1.strip_suffix(')'));
+    let library = text.lines().find_map(|line| line.strip_prefix("library "));
+    program
+        .into_iter()
+        .chain(library)
+        .map(PathBuf::from)
+        .collect()
 }
 
 fn version_line(program: &Path, words: &[&str]) -> Option<String> {

@@ -17,7 +17,7 @@ use howdah_executor::{PhpProgram, PoolConfig};
 
 use crate::installed;
 
-/// The name of the PHP processes, and of the package with the libraries.
+/// The name of the PHP processes, and of the crate that builds the library.
 const PROGRAM_NAME: &str = "howdah-php";
 /// The library as cargo builds it, in the directory of this program, for whichever PHP it was built.
 const BUILT_LIBRARY: &str = "deps/libhowdah_php.so";
@@ -106,7 +106,7 @@ impl fmt::Display for PhpUnfit {
             ),
             PhpUnfit::PhpLibraryMissing(path, version, library, places) => write!(
                 f,
-                "PhpLibraryMissing: {} is PHP {version}, which needs {library}, and there is none in {}; install a package of {PROGRAM_NAME} for it, or build it: install PHP's development files, run `make php-library PHP_CONFIG=php-config`, and copy {library} to one of these directories",
+                "PhpLibraryMissing: {} is PHP {version}, which needs {library}, and there is none in {}; build it: install PHP's development files, run `make php-library PHP_CONFIG=php-config`, and copy {library} to one of these directories",
                 path.display(),
                 list(places)
             ),
@@ -170,8 +170,8 @@ impl PhpChoice {
 pub enum PhpUse {
     /// Serve requests: php-fpm is preferred, so that a site that comes from it keeps its php.ini.
     Serve,
-    /// Run a script as on a command line: `php` is preferred, whose php.ini is for that and which has more functions
-    /// (Debian builds pcntl into it alone).
+    /// Run a script as on a command line: `php` is preferred, whose php.ini is for that. Unlike distributions' php-fpm,
+    /// it has pcntl.
     CommandLine,
 }
 

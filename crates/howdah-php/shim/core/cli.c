@@ -15,7 +15,6 @@
 
 #include "php_output.h"
 #include "zend_exceptions.h"
-#include "zend_signal.h"
 
 static const char *script_name = "";
 /* Whether the script ends when no process reads its output any more (EPIPE). */
@@ -124,8 +123,7 @@ bool howdah_cli_startup(const char *ini_path, bool no_ini, const char *ini_entri
 	/* Lets a crash kill the process: the Rust runtime's handlers look for Rust's own stack overflows. */
 	signal(SIGSEGV, SIG_DFL);
 	signal(SIGBUS, SIG_DFL);
-	zend_signal_startup();
-	sapi_startup(&howdah_cli_sapi);
+	howdah_engine_startup(&howdah_cli_sapi);
 	howdah_cli_sapi.php_ini_path_override = (char *)ini_path;
 	howdah_cli_sapi.php_ini_ignore = no_ini;
 	howdah_cli_sapi.ini_entries = (char *)ini_entries;
@@ -234,7 +232,6 @@ int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_e
 		php_request_shutdown(NULL);
 	} zend_end_try();
 	int status = EG(exit_status);
-	php_module_shutdown();
-	sapi_shutdown();
+	howdah_engine_shutdown();
 	return status;
 }

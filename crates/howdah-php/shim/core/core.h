@@ -132,7 +132,11 @@ void howdah_return_to_directory(int fd);
 
 void howdah_timer_before_script(void);
 void howdah_timer_before_worker_request(void);
+/* Called before a worker waits for a request. */
+void howdah_timer_after_worker_request(void);
 
+/* Calls php_request_startup(), with opcache's usage lock held (opcache.c). */
+int howdah_request_startup(void);
 /* Called after the RINIT of every extension. */
 void howdah_opcache_settle(void);
 /* Called when the request has ended and nothing of it is left. */
@@ -158,6 +162,18 @@ zif_handler howdah_wrap_function(const char *name, zif_handler ours);
 /* As howdah_wrap_function(), for a method: in its class and in the internal classes that inherit the method. Both names
  * are in lower case. */
 zif_handler howdah_wrap_method(const char *class_name, const char *name, zif_handler ours);
+
+/* ---- PHP's start and end ---- */
+
+/* Starts the parts of PHP that come before its modules, with `module` as the SAPI. No other function of PHP may be called
+ * before it. */
+void howdah_engine_startup(sapi_module_struct *module);
+void howdah_engine_shutdown(void);
+/* Returns the globals of a module, or NULL if it has none. */
+void *howdah_module_globals(const zend_module_entry *module);
+/* Tells PHP that this process has been forked. Must be called in each process that Howdah forks; pcntl_fork() does the
+ * same for its own. */
+void howdah_forks_init_php(void);
 
 /* ---- PHP as on a command line ---- */
 

@@ -7,7 +7,11 @@
  * set only when it differs, when a script has changed it, or when it was set more than a second ago (a deployment may
  * have put another directory under the same name).
  *
- * Unlike under php-fpm, shutdown functions and destructors still find the script's directory. */
+ * Unlike under php-fpm, shutdown functions and destructors still find the script's directory.
+ *
+ * A thread-safe build of PHP (ZTS) has a virtual working directory for each thread, against which it resolves relative
+ * paths itself (zend_virtual_cwd.c). chdir() in a script changes only the virtual directory, and PHP resets it at the
+ * beginning of each request to the directory in which the process started. Both directories are therefore set. */
 #include "core/internal.h"
 
 #include <errno.h>
@@ -16,14 +20,19 @@
 #include <unistd.h>
 
 static char current[MAXPATHLEN];
+#ifdef ZTS
+/* `current` without symbolic links. PHP would resolve them with its cache, which may be minutes old. */
+static char resolved[MAXPATHLEN] = "/";
+#endif
 static size_t current_len;
 static time_t current_since;
 /* Whether the directory was left since howdah_return_to_directory(). */
 static bool left = true;
 
-/* Every way in which a script can change the directory ends in one of these two functions. Defined in the executable,
- * they replace the C library's for libphp. (Shared extensions are loaded with RTLD_DEEPBIND and bypass them, but none
- * of PHP's changes the directory, and such a change would be corrected within a second.) */
+/* Every way in which a script can change the directory ends in one of these two functions. They replace the C library's
+ * for PHP, because this library comes before it in the search for a symbol (src/ffi/interpose.rs). (Shared extensions
+ * are loaded with RTLD_DEEPBIND and bypass them, but none of PHP's changes the directory, and such a change would be
+ * corrected within a second.) */
 int howdah_chdir(const char *path)
 {
 	current_len = 0;
@@ -38,13 +47,18 @@ int howdah_fchdir(int fd)
 	return (int)syscall(SYS_fchdir, fd);
 }
 
-void howdah_enter_script_directory(const char *script)
+#ifdef ZTS
+static void enter_virtual(const char *directory)
 {
-	const char *slash = script ? strrchr(script, '/') : NULL;
-	if (!slash || slash - script >= MAXPATHLEN) {
-		script = slash = "/";
+	virtual_cwd_activate();
+	if (virtual_chdir(directory) != 0) {
+		(void)virtual_chdir("/");
 	}
-	size_t len = slash == script ? 1 : (size_t)(slash - script);
+}
+#endif
+
+static void enter_process(const char *script, size_t len)
+{
 	time_t now = (time_t)sapi_get_request_time();
 	if (len == current_len && now == current_since && memcmp(current, script, len) == 0) {
 		return;
@@ -59,10 +73,34 @@ void howdah_enter_script_directory(const char *script)
 	}
 	current_len = len;
 	current_since = now;
+#ifdef ZTS
+	if (!getcwd(resolved, sizeof(resolved))) {
+		memcpy(resolved, "/", 2);
+	}
+#endif
+}
+
+void howdah_enter_script_directory(const char *script)
+{
+	const char *slash = script ? strrchr(script, '/') : NULL;
+	if (!slash || slash - script >= MAXPATHLEN) {
+		script = slash = "/";
+	}
+	enter_process(script, slash == script ? 1 : (size_t)(slash - script));
+#ifdef ZTS
+	enter_virtual(current_len ? resolved : "/");
+#endif
 }
 
 void howdah_return_to_directory(int fd)
 {
+#ifdef ZTS
+	char link[32], directory[MAXPATHLEN];
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	ssize_t len = readlink(link, directory, sizeof(directory) - 1);
+	directory[len > 0 ? len : 0] = '\0';
+	enter_virtual(directory);
+#endif
 	if (!left) {
 		return;
 	}

@@ -6,6 +6,8 @@
  * line. */
 #include "core/internal.h"
 
+#include "zend_max_execution_timer.h"
+
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -20,6 +22,17 @@ static struct sigaction before;
 void howdah_forks_seen(void)
 {
 	has_forked = true;
+}
+
+/* As php-fpm does in a new child (fpm_php_init_child()). Before PHP 8.5 only a thread-safe build needs this, because its
+ * timer (ZEND_MAX_EXECUTION_TIMERS) belongs to the process that created it. */
+void howdah_forks_init_php(void)
+{
+#if PHP_VERSION_ID >= 80500
+	php_child_init();
+#else
+	zend_max_execution_timer_init();
+#endif
 }
 
 void howdah_forks_enter_child(void)

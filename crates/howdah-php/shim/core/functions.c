@@ -115,13 +115,6 @@ static PHP_MINIT_FUNCTION(howdah)
 	return SUCCESS;
 }
 
-/* This module is registered before any shared extension, so this runs before opcache's RINIT. */
-static PHP_RINIT_FUNCTION(howdah)
-{
-	howdah_opcache_begin_use();
-	return SUCCESS;
-}
-
 static PHP_MINFO_FUNCTION(howdah)
 {
 	php_info_print_table_start();
@@ -166,7 +159,7 @@ zend_module_entry howdah_module = {
 	functions,
 	PHP_MINIT(howdah),
 	NULL,
-	PHP_RINIT(howdah),
+	NULL,
 	PHP_RSHUTDOWN(howdah),
 	PHP_MINFO(howdah),
 	PHP_VERSION,

@@ -4,8 +4,6 @@
 
 #include <syslog.h>
 
-#include "zend_smart_str.h"
-
 static bool has_prefix(const sapi_header_struct *h, const char *prefix, size_t len)
 {
 	return h->header_len > len && strncasecmp(h->header, prefix, len) == 0;

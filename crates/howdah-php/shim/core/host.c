@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 typedef int main_function(int, char **, char **);
@@ -56,6 +57,8 @@ int howdah_libc_start_main(main_function *program, int argc, char **argv,
 		(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
 		_exit(127);
 	}
+	/* What ps shows until the title is set, in place of the host's name. */
+	prctl(PR_SET_NAME, "howdah-php", 0, 0, 0);
 	leave_preload(argv + argc + 1);
 	return next(run_program, argc, argv, init, fini, rtld_fini, stack_end);
 }

@@ -34,7 +34,7 @@
 
 static int lock_file = -1;
 static bool starting = true;
-static bool in_request;   /* between RINIT and the end of php_request_shutdown() */
+static bool in_request;   /* between the beginning of php_request_startup() and the end of php_request_shutdown() */
 static bool held;         /* this process holds its read lock on byte 1 */
 static bool others_held;  /* this process may hold locks on other bytes */
 static bool sees_opcache; /* opcache's calls reach the functions in this file */
@@ -239,7 +239,8 @@ static void drop(void)
 	held = false;
 }
 
-/* Called in this SAPI's RINIT, which runs before opcache's. */
+/* Called before php_request_startup(). A module of this SAPI would be too late: since PHP 8.5 opcache is a part of PHP, and
+ * its RINIT comes first. */
 void howdah_opcache_begin_use(void)
 {
 	/* Holding the lock without seeing opcache's calls could delay a wipe for ever. */

@@ -11,11 +11,7 @@
 #include "zend_exceptions.h"
 #include "zend_extensions.h"
 #include "zend_modules.h"
-#include "zend_signal.h"
 
-#if defined(ZTS)
-# error "howdah-php runs the NTS build of PHP"
-#endif
 #if ZEND_DEBUG
 # error "howdah-php runs the release build of PHP"
 #endif
@@ -33,9 +29,8 @@ static void in_forked_copy(void)
  * "name=value" lines that override php.ini and must stay valid. Returns 0 on success. */
 int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries)
 {
-	zend_signal_startup();
-	sapi_startup(&howdah_sapi);
-	/* Set after sapi_startup(), which clears ini_entries. */
+	howdah_engine_startup(&howdah_sapi);
+	/* Set after the engine's startup, which clears ini_entries. */
 	howdah_sapi.php_ini_path_override = (char *)ini_path;
 	howdah_sapi.php_ini_ignore = no_ini;
 	howdah_sapi.ini_entries = (char *)ini_entries;
@@ -150,6 +145,7 @@ int howdah_php_exit_status(void)
 void howdah_php_enter_child(void)
 {
 	howdah_is_copy = false;
+	howdah_forks_init_php();
 	howdah_forks_enter_child();
 	howdah_signals_enter_child();
 }
@@ -238,6 +234,12 @@ static void refuse(int status, const char *name, const char *text)
 	} zend_end_try();
 }
 
+int howdah_request_startup(void)
+{
+	howdah_opcache_begin_use();
+	return php_request_startup();
+}
+
 static void execute(void)
 {
 	zend_file_handle file;
@@ -310,7 +312,7 @@ int howdah_php_run(const char *frame)
 		howdah_phase = HOWDAH_BEGINNING;
 		/* A failed startup has already reported the reason (such as the memory limit while reading a POST). As under mod_php,
 		 * the request is then ended in the ordinary way. */
-		if (php_request_startup() == SUCCESS) {
+		if (howdah_request_startup() == SUCCESS) {
 			howdah_opcache_settle();
 			howdah_phase = HOWDAH_RUNNING;
 			execute();

@@ -181,7 +181,12 @@ sapi_module_struct howdah_sapi = {
 	.pretty_name = "Howdah",
 	.startup = startup,
 	.shutdown = php_module_shutdown_wrapper,
+#if PHP_VERSION_ID >= 80500
+	/* As under php-fpm, a .user.ini applies before the body of a POST request is read. */
+	.pre_request_init = activate,
+#else
 	.activate = activate,
+#endif
 	.deactivate = deactivate,
 	.ub_write = ub_write,
 	.flush = flush,

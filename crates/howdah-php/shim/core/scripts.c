@@ -7,12 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "zend_smart_str.h"
-
 /* Begins a request without a script, which never ends: the process exits. */
 static bool begin(void)
 {
-	if (php_request_startup() == FAILURE) {
+	if (howdah_request_startup() == FAILURE) {
 		return false;
 	}
 	howdah_opcache_settle();

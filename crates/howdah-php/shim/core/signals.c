@@ -59,10 +59,15 @@ void howdah_signals_enter_child(void)
 	for (int signo = 1; signo < NSIG; signo++) {
 		sigaction(signo, NULL, &at_start[signo]);
 	}
-#ifdef ZEND_SIGNALS
-	/* Remembers the current dispositions as the ones to fall back to. php-fpm calls zend_signal_init() here, which libphp
-	 * does not export. Sets SIGG(reset). */
+#if defined(ZEND_SIGNALS) && !defined(ZTS)
+	/* Remembers the current dispositions as the ones to fall back to. php-fpm calls zend_signal_init() here, which PHP
+	 * does not export to libraries. Sets SIGG(reset). */
 	zend_signal_startup();
+#elif defined(ZEND_SIGNALS)
+	/* In a thread-safe build zend_signal_startup() must not be called again, because it allocates the globals. PHP falls
+	 * back to the dispositions that it found when it started. A preload script with a time limit does not change them,
+	 * because the time limit of such a build uses SIGRTMIN. */
+	SIGG(reset) = 1;
 #endif
 	touched = settled = false;
 }

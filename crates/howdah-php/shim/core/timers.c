@@ -11,7 +11,10 @@
  * - arming for a script if the timer was armed less than GRACE ago for a script with the same long limit: it was armed
  *   for the limit and GRACE, so a script never has less than its limit, and at most GRACE more.
  *
- * Calls that a script makes itself (set_time_limit, pcntl) are never skipped. */
+ * Calls that a script makes itself (set_time_limit, pcntl) are never skipped.
+ *
+ * A thread-safe build of PHP (ZTS) uses timer_settime() instead (ZEND_MAX_EXECUTION_TIMERS), which is not intercepted. Its
+ * timer measures elapsed time, so a worker has to stop it before it waits for a request. */
 #include "core/internal.h"
 
 #include <errno.h>
@@ -139,6 +142,11 @@ void howdah_timer_before_script(void)
  * stays armed, since a sleeping process uses no CPU time. */
 void howdah_timer_before_worker_request(void)
 {
+#ifdef ZEND_MAX_EXECUTION_TIMERS
+	if (EG(timeout_seconds) > 0) {
+		zend_set_timeout(EG(timeout_seconds), 0);
+	}
+#else
 	if (EG(timeout_seconds) <= 0) {
 		if (armed) {
 			disarm();
@@ -149,6 +157,14 @@ void howdah_timer_before_worker_request(void)
 	if (!same || monotonic_ns() - armed_at >= 1000000000) {
 		zend_set_timeout(EG(timeout_seconds), 0);
 	}
+#endif
+}
+
+void howdah_timer_after_worker_request(void)
+{
+#ifdef ZEND_MAX_EXECUTION_TIMERS
+	zend_unset_timeout();
+#endif
 }
 
 /* ---- SIGPROF's handler and mask ---- */

@@ -4,7 +4,7 @@
  * asks for them, which it does for sites with a cache.
  *
  *     session   a session was opened, whether or not its cookie was sent (session.use_cookies=0, an
- *               id in the URL, a limiter that sends nothing). PS(id) stays set after
+ *               id in the URL, a limiter that sends nothing). Its id stays set after
  *               session_write_close(), until the session module's RSHUTDOWN (php_rinit_session_globals).
  *     nocache   DONOTCACHEPAGE or LSCACHE_NO_CACHE is defined and true: the constants by which WooCommerce
  *               and other plugins instruct the caches of WordPress.
@@ -28,6 +28,8 @@ static unsigned told;
 static bool opens_session;
 
 static zif_handler stock_session_start, stock_define;
+/* NULL without the extension. It is found by name, because it may be a shared one, whose symbols cannot be linked. */
+static const php_ps_globals *session;
 
 void howdah_effects_begin(void)
 {
@@ -108,6 +110,12 @@ static bool defined_and_true(const char *name)
 	return value && zend_is_true(value);
 }
 
+/* Returns whether the script has begun a session. */
+static bool has_session(void)
+{
+	return session && session->id;
+}
+
 static bool is_no_cache_constant(void)
 {
 	return defined_and_true("DONOTCACHEPAGE") || defined_and_true("LSCACHE_NO_CACHE");
@@ -120,7 +128,7 @@ void howdah_tell_effects(void)
 	if (!howdah_effects_wanted() || howdah_current.finished) {
 		return;
 	}
-	if (PS(id) && first_time(TOLD_SESSION)) {
+	if (has_session() && first_time(TOLD_SESSION)) {
 		howdah_tell(HOWDAH_EFFECT_SESSION, false, NULL, 0);
 	}
 	if (!(told & TOLD_NO_CACHE) && is_no_cache_constant()) {
@@ -163,7 +171,7 @@ static void session_start(INTERNAL_FUNCTION_PARAMETERS)
 	opens_session = true;
 	stock_session_start(INTERNAL_FUNCTION_PARAM_PASSTHRU);
 	opens_session = false;
-	if (PS(id) && howdah_effects_wanted() && first_time(TOLD_SESSION)) {
+	if (has_session() && howdah_effects_wanted() && first_time(TOLD_SESSION)) {
 		howdah_tell(HOWDAH_EFFECT_SESSION, true, NULL, 0);
 	}
 }
@@ -186,6 +194,9 @@ static void define(INTERNAL_FUNCTION_PARAMETERS)
 
 void howdah_wrap_effects(void)
 {
+	const zend_module_entry *module =
+	    zend_hash_str_find_ptr(&module_registry, "session", sizeof("session") - 1);
+	session = module ? howdah_module_globals(module) : NULL;
 	stock_session_start = howdah_wrap_function("session_start", session_start);
 	stock_define = howdah_wrap_function("define", define);
 }

@@ -5,8 +5,6 @@
  * omitted connection, and of a connection kept from an earlier request. */
 #include "effects/database_calls.h"
 
-#include "zend_smart_str.h"
-
 /* Texts of prepared statements, by `handle NUL name`. They outlive the request. */
 static HashTable *prepared;
 #define PREPARED_MAX 1024

@@ -16,7 +16,6 @@
 #include "effects/internal.h"
 
 #include "ext/standard/php_var.h"
-#include "zend_smart_str.h"
 
 #define MOST_NESTED 64
 

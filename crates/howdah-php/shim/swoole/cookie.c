@@ -3,7 +3,6 @@
 
 #include "ext/date/php_date.h"
 #include "ext/standard/url.h"
-#include "zend_smart_str.h"
 
 static bool is_attribute(const zend_string *text)
 {

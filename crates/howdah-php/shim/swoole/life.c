@@ -152,6 +152,7 @@ static ZEND_COLD ZEND_NORETURN void run_worker(uint64_t number)
 {
 	howdah_swoole_in_worker = true;
 	howdah_swoole_worker_number = number;
+	howdah_forks_init_php();
 	howdah_swoole_forget_timers();
 	/* Printed output goes to the terminal or the log and begins no response. Sessions can therefore be started in every
 	 * callback, whatever was printed before it, even by the manager. */

@@ -47,7 +47,7 @@ static PHP_FUNCTION(swoole_cpu_num)
 	RETURN_LONG(MAX(1, sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
-/* As cli_set_process_title() of sapi/cli, which libphp lacks. */
+/* As cli_set_process_title() of sapi/cli, which only the main() of `php` registers. */
 static PHP_FUNCTION(swoole_set_process_name)
 {
 	zend_string *title;
@@ -327,7 +327,6 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
 	zend_try {
 		php_request_shutdown(NULL);
 	} zend_end_try();
-	php_module_shutdown();
-	sapi_shutdown();
+	howdah_engine_shutdown();
 	return status;
 }

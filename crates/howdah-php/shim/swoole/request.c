@@ -12,7 +12,6 @@
 #include "ext/standard/url.h"
 #include "rfc1867.h"
 #include "zend_exceptions.h"
-#include "zend_smart_str.h"
 
 static zend_class_entry *request_ce;
 static zend_object_handlers handlers;

@@ -89,7 +89,7 @@ void howdah_session_begin(void)
 void howdah_session_find(void)
 {
 	session_module = zend_hash_str_find_ptr(&module_registry, "session", sizeof("session") - 1);
-	session = session_module ? session_module->globals_ptr : NULL;
+	session = session_module ? howdah_module_globals(session_module) : NULL;
 }
 
 void howdah_session_forget(void)

@@ -168,7 +168,7 @@ static void keep_process(void)
 	 * values that the boot has set. */
 	boot_putenv = BG(putenv_ht);
 	zend_hash_init(&BG(putenv_ht), 1, NULL, boot_putenv.pDestructor, 0);
-	directory = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	directory = VCWD_OPEN(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	boot_umask = umask(0);
 	umask(boot_umask);
 	BG(umask) = -1;

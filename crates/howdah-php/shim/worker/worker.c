@@ -24,7 +24,6 @@
 #include "php_output.h"
 #include "zend_exceptions.h"
 #include "zend_signal.h"
-#include "zend_smart_str.h"
 
 /* The script has asked for a request at least once. */
 static bool has_asked;
@@ -232,6 +231,7 @@ static PHP_FUNCTION(frankenphp_handle_request)
 	}
 	stop_if_broken();
 
+	howdah_timer_after_worker_request();
 	const char *frame = howdah_next_request();
 	if (!frame || !howdah_open_frame(frame)) {
 		howdah_worker = HOWDAH_WORKER_STOPPING;
@@ -384,7 +384,7 @@ int howdah_php_run_worker(const char *frame, char *why, size_t cap)
 	zend_first_try {
 		howdah_fill_request_info();
 		howdah_phase = HOWDAH_BEGINNING;
-		if (php_request_startup() == SUCCESS) {
+		if (howdah_request_startup() == SUCCESS) {
 			howdah_opcache_settle();
 			howdah_phase = HOWDAH_RUNNING;
 			/* A client that disconnects must not end the script (FrankenPHP does the same). */

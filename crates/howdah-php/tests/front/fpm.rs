@@ -3,13 +3,34 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use howdah_test_support::php::php_host;
 
 use super::{MAX_WAIT, TestDir};
+
+/// Returns the php-fpm of the installation that `php` is from: beside it, or of its series under the name that Debian
+/// gives it.
+fn fpm_of_series(php: &Path) -> PathBuf {
+    let version = Command::new(php).arg("-v").output();
+    let version = version.expect("PHP can be started").stdout;
+    let version = String::from_utf8_lossy(&version).into_owned();
+    let mut parts = version.split(['.', ' ']).skip(1);
+    let (major, minor) = parts.next().zip(parts.next()).expect("a version");
+    let directory = php.parent().unwrap_or(Path::new(""));
+    [
+        PathBuf::from(format!("/usr/sbin/php-fpm{major}.{minor}")),
+        directory.join("php-fpm"),
+        directory.join("../sbin/php-fpm"),
+    ]
+    .into_iter()
+    .find(|path| path.exists())
+    .unwrap_or_else(|| {
+        panic!("php-fpm {major}.{minor} is not installed: scripts/setup-debian.sh test")
+    })
+}
 
 /// A running php-fpm with one child.
 pub struct Fpm {
@@ -27,23 +48,15 @@ pub struct PlainResponse {
 }
 
 impl Fpm {
-    /// Starts php-fpm with `settings` (`name=value`), of the series of the PHP that hosts howdah-php.
+    /// Starts php-fpm with `settings` (`name=value`): the program that hosts howdah-php, or else one of its series.
     pub fn start(settings: &[&str]) -> Fpm {
-        let version = Command::new(php_host()).arg("-v").output();
-        let version = version.expect("PHP can be started").stdout;
-        let version = String::from_utf8_lossy(&version).into_owned();
-        let mut parts = version.split(['.', ' ']).skip(1);
-        let (major, minor) = parts.next().zip(parts.next()).expect("a version");
-        // The same PHP series, under the name that Debian gives it or the default one.
-        let program = [
-            format!("/usr/sbin/php-fpm{major}.{minor}"),
-            "/usr/sbin/php-fpm".to_owned(),
-        ]
-        .into_iter()
-        .find(|p| std::path::Path::new(p).exists())
-        .unwrap_or_else(|| {
-            panic!("php-fpm {major}.{minor} is not installed: scripts/setup-debian.sh test")
-        });
+        let host = php_host();
+        let name = host.file_name().unwrap_or_default().to_string_lossy();
+        let program = if name.starts_with("php-fpm") {
+            host
+        } else {
+            fpm_of_series(&host)
+        };
         let dir = TestDir::new();
         let socket = dir.0.join("fpm.sock");
         let config = dir.write(

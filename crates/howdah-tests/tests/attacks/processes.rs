@@ -143,7 +143,10 @@ fn children_of(pid: i32) -> usize {
 #[test]
 fn scripts_that_fork_and_forget_use_up_no_processes() {
     let fork = "<?php for ($i = 0; $i < 10; $i++) { if (!pcntl_fork()) { exit; } } echo 'forked';";
-    let fixture = Fixture::named("forks").script("fork.php", fork).start();
+    let fixture = Fixture::named("forks")
+        .script("fork.php", fork)
+        .command_line_php()
+        .start();
     for _ in 0..20 {
         assert_eq!(fixture.get("/fork.php").text(), "forked");
     }

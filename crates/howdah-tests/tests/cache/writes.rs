@@ -300,7 +300,7 @@ fn command_line_reports_its_writes_and_exits_with_the_status_of_its_script() {
         "die.php",
         format!(
             "<?php $db = new SQLite3('{file}'); $db->exec(\"UPDATE page SET text = '\" . $argv[1] . \"'\");
-             posix_kill(getmypid(), SIGKILL);"
+             posix_kill(getmypid(), 9);"
         ),
     );
     assert!(read(&fixture, "/page.php").1);

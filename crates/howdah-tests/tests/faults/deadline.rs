@@ -14,6 +14,7 @@ fn one_child(name: &str, stuck: &str) -> Fixture {
         .ini("max_execution_time", "0")
         .pool("request_terminate_timeout = \"1s\"")
         .script("stuck.php", stuck)
+        .command_line_php()
         .start()
 }
 
@@ -61,7 +62,7 @@ fn php_stuck_waiting_for_a_lock_is_killed() {
 fn php_that_ignores_sigterm_is_killed_all_the_same() {
     check_is_killed(&one_child(
         "sigterm",
-        "<?php if (function_exists('pcntl_signal')) pcntl_signal(SIGTERM, SIG_IGN);
+        "<?php pcntl_signal(SIGTERM, SIG_IGN);
         ignore_user_abort(true); set_time_limit(0);
         while (true) { try { while (true) sleep(600); } catch (Throwable) { } }",
     ));

@@ -261,7 +261,7 @@ fn crash_and_a_kill_cost_their_request_and_no_other() {
         "worker-crash",
         "<?php require 'GATES'; while (frankenphp_handle_request(function () {
             if (isset($_GET['gate'])) stand_at($_GET['gate']);
-            if (isset($_GET['crash'])) posix_kill(getmypid(), SIGSEGV);
+            if (isset($_GET['crash'])) posix_kill(getmypid(), 11);
             if (isset($_GET['fatal'])) { ini_set('memory_limit', '8M'); str_repeat('x', 1 << 30); }
             echo 'served'; })) {}",
     )

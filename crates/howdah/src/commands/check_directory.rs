@@ -77,11 +77,11 @@ fn describe_site(text: &mut String, site: &SiteConfig) {
     let missing = match controller {
         Some(controller) if controller.path_info => {
             format!(
-                "goes to {}, which gets the path as PATH_INFO",
+                "go to {}, which gets the path as PATH_INFO",
                 controller.script
             )
         }
-        Some(controller) => format!("goes to {}", controller.script),
+        Some(controller) => format!("go to {}", controller.script),
         None => "404".to_owned(),
     };
     row(text, "missing files", &missing);

@@ -84,8 +84,10 @@ pub fn version() -> ExitCode {
     });
     match found {
         Ok((program, version)) => print_output(&format!(
-            "{ours}\nphp {} {} ({})",
-            version.php, version.thread_safety, program
+            "{ours}\nphp {} {} ({program})\nlibrary {}",
+            version.php,
+            version.thread_safety,
+            program.library.display()
         )),
         Err(why) => {
             print_output(ours);

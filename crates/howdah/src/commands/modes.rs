@@ -1,5 +1,6 @@
 //! `howdah modes`: shows the modes in which PHP can be run, with their requirements, cost and isolation, and whether
-//! this machine meets the requirements. Only checks files and sockets, and starts nothing but `howdah-php --version`.
+//! this machine meets the requirements. Only checks files and sockets, and starts nothing but PHP, to learn whether the
+//! library for it loads.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -128,32 +129,31 @@ fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<Mod
         install: (!found.runs).then_some(install),
         command: "",
     };
-    const EMBED: &str = "apt install libphp-embed";
     const CGI: &str = "apt install php-cgi";
     vec![
         ModeRow {
             what: "PHP in processes that Howdah forks, one request at a time in each",
-            needs: "howdah-php next to howdah",
+            needs: "php-fpm, php-cgi or php on this machine; its service is not used",
             costs: "the least of all modes except worker: requests are passed in shared memory",
             isolates: "a crash or a hang costs one request; each pool has its own user, php.ini and opcache",
             command: "howdah serve DIR",
-            ..row("embed", embed, EMBED)
+            ..row("embed", embed, CGI)
         },
         ModeRow {
             what: "like embed, but the application stays in memory between requests",
-            needs: "howdah-php, and a worker script (Symfony, Laravel Octane, FrankenPHP's interface)",
+            needs: "as embed, and a worker script (Symfony, Laravel Octane, FrankenPHP's interface)",
             costs: "no boot per request; memory for each application",
             isolates: "like embed between processes; visitors share what the application keeps in memory",
             command: "howdah serve --worker SCRIPT DIR",
-            ..row("worker", embed, EMBED)
+            ..row("worker", embed, CGI)
         },
         ModeRow {
             what: "a script written for Swoole's HTTP server",
-            needs: "howdah-php",
+            needs: "as embed",
             costs: "as worker",
             isolates: "as worker",
             command: "howdah run SCRIPT",
-            ..row("swoole", embed, EMBED)
+            ..row("swoole", embed, CGI)
         },
         ModeRow {
             what: "PHP in a FastCGI server that you run: php-fpm, php-cgi or another",

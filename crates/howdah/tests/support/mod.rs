@@ -1,5 +1,5 @@
-//! Code that the tests of the program share: a private directory, a stand-in for `howdah-php` that only prints its
-//! version, the program's output, and waiting for a condition.
+//! Code that the tests of the program share: a private directory, the program's output, and waiting for a
+//! condition.
 
 #![allow(
     dead_code,
