@@ -79,6 +79,16 @@ pub struct PhpUpdateStatus {
     pub state: String,
 }
 
+impl PhpUpdateStatus {
+    /// Returns the versions in memory and on disk, in words.
+    pub fn both_versions(in_memory: &str, on_disk: &str) -> String {
+        match in_memory == on_disk {
+            true => format!("PHP {in_memory} in memory, changed files of it on disk"),
+            false => format!("PHP {in_memory} in memory, {on_disk} on disk"),
+        }
+    }
+}
+
 /// The shared cache of a pool.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use howdah_executor::status::{PoolStatus, SharedCacheStatus};
+use howdah_executor::status::{PhpUpdateStatus, PoolStatus, SharedCacheStatus};
 
 use super::format::{append_counts, duration};
 use super::status::ServerStatus;
@@ -103,15 +103,8 @@ fn pool(out: &mut String, p: &PoolStatus) {
         duration(p.uptime)
     );
     if let Some(update) = &p.php_update {
-        let (memory, disk) = (&p.php, &update.version);
-        let _ = match memory == disk {
-            true => writeln!(out, "  other files of PHP {disk} on disk: {}", update.state),
-            false => writeln!(
-                out,
-                "  PHP {memory} in memory, {disk} on disk: {}",
-                update.state
-            ),
-        };
+        let versions = PhpUpdateStatus::both_versions(&p.php, &update.version);
+        let _ = writeln!(out, "  {versions}: {}", update.state);
     }
     let _ = writeln!(
         out,

@@ -8,6 +8,7 @@ use howdah_test_support::php::php_host;
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Connection;
 use howdah_tests::load::{Load, LoadEnd};
+use howdah_tests::rig::howdah_check;
 use rustix::process::Signal;
 
 /// The time spent on reloads unless `HOWDAH_TESTS_RELOADS` sets their number.
@@ -275,7 +276,9 @@ fn sighup_reloads_as_with_other_servers() {
 
 #[test]
 fn php_update_is_in_the_status_and_a_reload_takes_it_at_once() {
-    let builder = Fixture::named("php-update").config("php = \"SCRATCH/own-php\"");
+    let builder = Fixture::named("php-update").config(
+        "php = \"SCRATCH/own-php\"\ncontrol = \"SCRATCH/control.sock\"\n[[site]]\nroot = \"ROOT\"",
+    );
     let (php, next) = (
         builder.scratch().join("own-php"),
         builder.scratch().join("next"),
@@ -297,6 +300,10 @@ fn php_update_is_in_the_status_and_a_reload_takes_it_at_once() {
     let text = fixture.control(&["status"]).stdout;
     let text = String::from_utf8_lossy(&text);
     assert!(text.contains(" on disk: it is taken "), "{text}");
+    let (code, said) = howdah_check(&fixture.howdah.directory().join("howdah.toml"));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("advice: pool.www: PHP "), "{said}");
+    assert!(said.contains(" on disk: it is taken "), "{said}");
     fixture.reload();
     assert!(update(&fixture).is_null());
     fixture.wait("other children only", |f| {

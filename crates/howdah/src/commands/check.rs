@@ -3,21 +3,30 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use howdah_executor::status::PhpUpdateStatus;
 use howdah_executor::{PoolMode, fastcgi};
 use howdah_os::output::counted;
+use howdah_server::admin::ServerStatus;
+use serde::Deserialize;
 
 use super::check_directory::{describe, describe_json, unlimited_login};
 use super::check_files::{advise_of_files, unwritable_logs};
 use super::check_object_cache::advise_of_object_caches;
 use super::check_sessions::advise_of_sessions;
+use super::client::{ResponseWait, send_request};
 use crate::exit;
-use howdah_config::arguments::{CheckArguments, ServeArguments};
+use crate::master::control::ControlRequest;
+use howdah_config::arguments::{CheckArguments, ServeArguments, ServerTarget};
 use howdah_config::php;
 use howdah_config::php::{PhpUnfit, PhpVersion};
 use howdah_config::{
     self, ConfigSource, LoadedConfiguration, ServeSettings, Validation, reference,
 };
+
+/// How long to wait for the status of a running server.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs `howdah check`.
 pub fn run(check: &CheckArguments) -> ExitCode {
@@ -73,6 +82,7 @@ pub fn run(check: &CheckArguments) -> ExitCode {
         Ok((settings, versions)) => {
             let advice = advice
                 + advise_of_php(&versions)
+                + advise_of_updates(&path)
                 + advise_of_logins(&settings)
                 + advise_of_sessions(&settings)
                 + advise_of_object_caches(&settings)
@@ -101,6 +111,42 @@ fn advise_of_php(versions: &[PhpVersion]) -> usize {
         eprintln!("advice: {advice}");
     }
     advice.len()
+}
+
+/// Prints advice about PHP that was updated while a server runs with this configuration. Returns the number of pools
+/// that still have the old PHP in memory.
+fn advise_of_updates(config: &Path) -> usize {
+    let target = ServerTarget {
+        control: None,
+        config: Some(config.to_owned()),
+    };
+    let wait = ResponseWait::AtMost(STATUS_TIMEOUT);
+    // Without a server, no PHP is in memory.
+    let Ok(answer) = send_request(&target, &ControlRequest::Status, wait) else {
+        return 0;
+    };
+    let runs_with = answer.server.and_then(|facts| facts.config);
+    let status = answer.status.as_ref().map(ServerStatus::deserialize);
+    let (Some(runs_with), Some(Ok(status))) = (runs_with, status) else {
+        return 0;
+    };
+    if config.canonicalize().ok() != Some(runs_with) {
+        return 0;
+    }
+    let updates = status
+        .pools
+        .iter()
+        .filter_map(|pool| Some((pool, pool.php_update.as_ref()?)));
+    updates
+        .map(|(pool, update)| {
+            eprintln!(
+                "advice: pool.{}: {}: {}",
+                pool.pool,
+                PhpUpdateStatus::both_versions(&pool.php, &update.version),
+                update.state
+            );
+        })
+        .count()
 }
 
 /// Prints advice about sites where passwords can be guessed without a limit. Returns the number of these sites.

@@ -204,7 +204,7 @@ impl Supervisor {
         if !change.is_logged {
             change.is_logged = true;
             let message = format!(
-                "PHP {} ({})",
+                "{} ({})",
                 self.both_versions(&change.version),
                 change.files.program.path.display()
             );
@@ -216,7 +216,7 @@ impl Supervisor {
                     self.publish_change(&change, "it is taken once the package manager is through")
                 }
                 false => {
-                    let why = format!("PHP {}", self.both_versions(&change.version));
+                    let why = self.both_versions(&change.version);
                     self.order_restart(why);
                 }
             }
@@ -276,13 +276,8 @@ impl Supervisor {
         php.0.clone()
     }
 
-    /// Returns the versions in memory and on disk.
     fn both_versions(&self, on_disk: &str) -> String {
-        let running = self.running_version();
-        match running == on_disk {
-            true => format!("{running} in memory, changed files of it on disk"),
-            false => format!("{running} in memory, {on_disk} on disk"),
-        }
+        PhpUpdateStatus::both_versions(&self.running_version(), on_disk)
     }
 
     fn publish_change(&self, change: &Change, state: &str) {
