@@ -4,7 +4,7 @@
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use howdah_os::descriptors::inherit;
@@ -40,6 +40,8 @@ pub struct LaunchedProcess {
     pub pid: i32,
     /// Becomes readable when the process has exited.
     pub pidfd: OwnedFd,
+    /// The PHP program of a zygote; empty for a spawner.
+    pub program: PathBuf,
 }
 
 /// Starts zygotes and spawners. May block while a program is executed.
@@ -67,7 +69,7 @@ impl Launcher for DirectLauncher {
         let mut inherited = vec![fds.memory, fds.control];
         inherited.extend(fds.bells);
         inherit(&mut command, inherited);
-        spawn(command, &fds.stderr)
+        spawn(command, &fds.stderr, pool.program.host.clone())
     }
 
     fn launch_spawner(&self, mode: &PoolMode, fds: SpawnerFds) -> io::Result<LaunchedProcess> {
@@ -76,11 +78,11 @@ impl Launcher for DirectLauncher {
         let mut command = spawner_command(mode, Path::new("/proc/self/exe"), &fds)?;
         command.arg0("howdah");
         inherit(&mut command, vec![fds.control]);
-        spawn(command, &fds.stderr)
+        spawn(command, &fds.stderr, PathBuf::new())
     }
 }
 
-fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<LaunchedProcess> {
+fn spawn(mut command: Command, stderr: &OwnedFd, program: PathBuf) -> io::Result<LaunchedProcess> {
     command
         .stdout(Stdio::from(stderr.try_clone()?))
         .stderr(Stdio::from(stderr.try_clone()?))
@@ -95,7 +97,11 @@ fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<LaunchedProcess> 
         .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
     // The child is not reaped before its pidfd has been opened, so its id cannot have been reused.
     let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
-    Ok(LaunchedProcess { pid, pidfd })
+    Ok(LaunchedProcess {
+        pid,
+        pidfd,
+        program,
+    })
 }
 
 /// Returns the command line, environment and standard input of a pool's spawner: `PROGRAM spawner …`. The descriptor

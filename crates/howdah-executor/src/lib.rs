@@ -4,6 +4,7 @@
 //! does not know which mode runs the script, and the executor does not know the HTTP version.
 //!
 //! - [`pool`]: the life cycle that the pools of all modes share: start, drain, end.
+//! - [`php_host`]: what the file of a PHP program says about itself.
 //! - [`php_program`]: a PHP program of the machine, and the library that is loaded into it.
 //! - [`modes`]: starts the pool for a mode's settings.
 //! - [`embed`]: the default mode, PHP in forked processes over shared memory.
@@ -31,6 +32,7 @@ pub mod fastcgi;
 pub mod front_thread;
 pub mod launch;
 pub mod modes;
+pub mod php_host;
 pub mod php_program;
 pub mod pool;
 pub mod program_pool;

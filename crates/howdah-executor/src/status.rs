@@ -20,6 +20,9 @@ pub struct PoolStatus {
     pub php: String,
     /// Whether PHP runs with opcache.
     pub opcache: bool,
+    /// Another PHP on disk, which the pool has not taken yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub php_update: Option<PhpUpdateStatus>,
     /// Seconds since the pool started.
     pub uptime: u64,
     /// Requests that children have claimed since the start.
@@ -63,6 +66,26 @@ impl PoolStatus {
     /// Returns whether the pool can run scripts: it is ready, or it will start PHP for the first request.
     pub fn is_up(&self) -> bool {
         matches!(self.state.as_str(), "Ready" | "Asleep")
+    }
+}
+
+/// A PHP on disk that differs from the one in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PhpUpdateStatus {
+    /// The version of the program on disk.
+    pub version: String,
+    /// When it is taken, or why it was not.
+    pub state: String,
+}
+
+impl PhpUpdateStatus {
+    /// Returns the versions in memory and on disk, in words.
+    pub fn both_versions(in_memory: &str, on_disk: &str) -> String {
+        match in_memory == on_disk {
+            true => format!("PHP {in_memory} in memory, changed files of it on disk"),
+            false => format!("PHP {in_memory} in memory, {on_disk} on disk"),
+        }
     }
 }
 

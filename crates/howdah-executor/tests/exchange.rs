@@ -321,8 +321,7 @@ fn zygote_of_another_build_is_refused_by_name() {
     let launcher = Arc::new(FakeLauncher::default());
     let other = howdah_proto::control::ZygoteReport::Ready {
         version: 99,
-        php: "8.2".into(),
-        opcache: true,
+        php: howdah_proto::control::StartedPhp::default(),
     };
     launcher.first_reports.lock().unwrap().push(other);
     let log = Arc::new(TestLog::default());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use howdah_executor::config::PoolConfig;
 use howdah_executor::embed::EmbedPool;
-use howdah_proto::control::{Exit, ZygoteReport};
+use howdah_proto::control::{Exit, StartedPhp, ZygoteReport};
 use howdah_proto::shm::ChildId;
 use howdah_proto::worker::WorkerMessage;
 use support::fake_zygote::FakeLauncher;
@@ -108,8 +108,7 @@ fn impossible_reports_cost_only_their_zygote() {
         ZygoteReport::Failed { name, message },
         ZygoteReport::Ready {
             version: 1,
-            php: String::new(),
-            opcache: true,
+            php: StartedPhp::default(),
         },
     ] {
         let (pool, log) = pool(config(1), vec![(claim, None)]);

@@ -3,6 +3,7 @@
 //! - [`account`]: users and groups, and switching to one.
 //! - [`clock`]: the clocks, which a simulation can replace.
 //! - [`machine`]: the memory of the machine, or the limit of the control group.
+//! - [`package_manager`]: whether one is changing the machine's files.
 //! - [`process`]: what a process denies to other processes of its user.
 //! - [`files`]: detecting that a file has changed, and names for new files; [`new_files`]: writing several files or
 //!   none; [`file_patterns`]: the files that a pattern names.
@@ -27,6 +28,7 @@ pub mod machine;
 pub mod mapping;
 pub mod new_files;
 pub mod output;
+pub mod package_manager;
 pub mod process;
 pub mod safe_path;
 pub mod shell;

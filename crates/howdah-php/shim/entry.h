@@ -13,6 +13,7 @@ void howdah_worker_prepare(void);
 const char *howdah_php_check_host(void);
 bool howdah_php_has_opcache(void);
 const char *howdah_php_version(void);
+size_t howdah_php_loaded(char *out, size_t cap);
 bool howdah_php_has_setting(const char *name);
 void howdah_php_enter_child(void);
 int howdah_php_run(const char *frame);

@@ -261,8 +261,7 @@ impl Zygote {
         self.report(
             &ZygoteReport::Ready {
                 version: VERSION,
-                php: ffi::php_version(),
-                opcache: ffi::php_has_opcache(),
+                php: ffi::started_php(),
             },
             None,
         );

@@ -39,17 +39,17 @@ fn start_failure(args: &[&str]) -> (String, String) {
 #[test]
 fn ready_report_contains_versions_and_opcache() {
     let mut front = TestFront::start_zygote(&["--opcache", "on"]);
-    let ZygoteReport::Ready {
-        version,
-        php,
-        opcache,
-    } = front.next_report()
-    else {
+    let ZygoteReport::Ready { version, php } = front.next_report() else {
         panic!("not ready");
     };
     assert_eq!(version, howdah_proto::shm::VERSION);
-    assert!(php.starts_with("8."), "{php}");
-    assert!(opcache);
+    assert!(php.version.starts_with("8."), "{php:?}");
+    assert!(php.opcache);
+    for extension in ["standard", "Zend OPcache"] {
+        assert!(php.extensions.iter().any(|e| e == extension), "{php:?}");
+    }
+    let directory = |path: &String| std::path::Path::new(path).is_dir();
+    assert!(php.directories.iter().any(directory), "{php:?}");
     assert!(!TestFront::start(0, &["--opcache", "off"]).opcache);
 }
 

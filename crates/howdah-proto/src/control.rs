@@ -54,10 +54,8 @@ pub enum ZygoteReport {
     Ready {
         /// The [`crate::shm::VERSION`] that the zygote was built with.
         version: u32,
-        /// PHP's version, from its constant `PHP_VERSION`.
-        php: String,
-        /// Whether opcache is loaded and enabled for this SAPI.
-        opcache: bool,
+        /// The PHP that has started.
+        php: StartedPhp,
     },
     /// The zygote cannot serve: a named reason and a sentence. It exits after this.
     Failed {
@@ -98,6 +96,56 @@ pub enum ZygoteReport {
     },
     /// The operation of [`ZygoteCommand::Scripts`] is finished, or cannot be done.
     ScriptsDone,
+}
+
+/// What a zygote says about the PHP that it has started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StartedPhp {
+    /// PHP's version, from its constant `PHP_VERSION`.
+    pub version: String,
+    /// Whether opcache is loaded and enabled for this SAPI.
+    pub opcache: bool,
+    /// The names of the loaded extensions.
+    pub extensions: Vec<String>,
+    /// The directories from which PHP has read extensions and further settings.
+    pub directories: Vec<String>,
+}
+
+impl StartedPhp {
+    fn encode(&self) -> String {
+        let mut text = format!("{} {}", u8::from(self.opcache), self.version);
+        for (word, values) in [
+            ("extension", &self.extensions),
+            ("directory", &self.directories),
+        ] {
+            for value in values {
+                text.push_str(&format!("\n{word} {value}"));
+            }
+        }
+        text
+    }
+
+    fn parse(text: &str) -> Option<StartedPhp> {
+        let (mut first, lines) = text.split_once('\n').unwrap_or((text, ""));
+        let mut php = StartedPhp {
+            opcache: number::<u8>(&mut first)? != 0,
+            version: first.to_owned(),
+            ..StartedPhp::default()
+        };
+        php.add_lines(lines);
+        Some(php)
+    }
+
+    /// Adds what these lines name: `extension NAME` or `directory PATH`.
+    pub fn add_lines(&mut self, lines: &str) {
+        for line in lines.lines() {
+            match split_word(line) {
+                ("extension", name) => self.extensions.push(name.to_owned()),
+                ("directory", path) => self.directories.push(path.to_owned()),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// How a child, a zygote or an external program ended.
@@ -180,13 +228,7 @@ impl ZygoteReport {
     /// Encodes the report as one packet, truncated to [`MAX_PACKET_BYTES`] at a character boundary.
     pub fn encode(&self) -> String {
         let mut text = match self {
-            ZygoteReport::Ready {
-                version,
-                php,
-                opcache,
-            } => {
-                format!("ready {version} {} {php}", u8::from(*opcache))
-            }
+            ZygoteReport::Ready { version, php } => format!("ready {version} {}", php.encode()),
             ZygoteReport::Failed { name, message } => format!("failed {name} {message}"),
             ZygoteReport::Spawned { child, pid } => format!("spawned {} {pid}", child_text(*child)),
             ZygoteReport::SpawnFailed { child, message } => {
@@ -213,15 +255,10 @@ impl ZygoteReport {
     pub fn parse(packet: &[u8]) -> Option<ZygoteReport> {
         let (verb, mut rest) = split_word(std::str::from_utf8(packet).ok()?);
         Some(match verb {
-            "ready" => {
-                let version = number(&mut rest)?;
-                let opcache = number::<u8>(&mut rest)? != 0;
-                ZygoteReport::Ready {
-                    version,
-                    opcache,
-                    php: rest.to_owned(),
-                }
-            }
+            "ready" => ZygoteReport::Ready {
+                version: number(&mut rest)?,
+                php: StartedPhp::parse(rest)?,
+            },
             "failed" => {
                 let (name, message) = split_word(rest);
                 ZygoteReport::Failed {
@@ -287,8 +324,20 @@ mod tests {
         for report in [
             ZygoteReport::Ready {
                 version: 1,
-                php: "8.2.1-deb 1".into(),
-                opcache: true,
+                php: StartedPhp {
+                    version: "8.2.1-deb 1".into(),
+                    opcache: true,
+                    ..StartedPhp::default()
+                },
+            },
+            ZygoteReport::Ready {
+                version: 1,
+                php: StartedPhp {
+                    version: "8.5.0".into(),
+                    opcache: false,
+                    extensions: vec!["Core".into(), "Zend OPcache".into()],
+                    directories: vec!["/usr/lib/php 8".into()],
+                },
             },
             ZygoteReport::Failed {
                 name: "PhpStartup".into(),

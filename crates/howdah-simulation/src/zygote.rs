@@ -3,13 +3,14 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use howdah_executor::PoolConfig;
 use howdah_executor::launch::{LaunchedProcess, Launcher, ZygoteFds};
 use howdah_os::mapping::PoolMemory;
-use howdah_proto::control::{Exit, MAX_PACKET_BYTES, ZygoteCommand, ZygoteReport};
+use howdah_proto::control::{Exit, MAX_PACKET_BYTES, StartedPhp, ZygoteCommand, ZygoteReport};
 use howdah_proto::shm::{ChildPort, Region, VERSION};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{RecvFlags, SendFlags};
@@ -38,7 +39,11 @@ impl Launcher for ZygoteLauncher {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(launched);
         // Its children are reported without a process, too, so no real process is ever signalled.
-        Ok(LaunchedProcess { pid: 0, pidfd })
+        Ok(LaunchedProcess {
+            pid: 0,
+            pidfd,
+            program: PathBuf::new(),
+        })
     }
 }
 
@@ -93,8 +98,11 @@ impl Zygote {
             .map_err(|e| io::Error::other(format!("the pool's memory is not usable: {e:?}")))?;
         let ready = ZygoteReport::Ready {
             version: VERSION,
-            php: "8.2-simulated".to_owned(),
-            opcache: true,
+            php: StartedPhp {
+                version: "8.2-simulated".to_owned(),
+                opcache: true,
+                ..StartedPhp::default()
+            },
         };
         let ready_at = trace.time() + random.millis(300);
         trace.note("a zygote starts");

@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use howdah_os::client_quota::QuotaClient;
@@ -93,6 +94,8 @@ pub enum ToFront {
         id: u64,
         /// The process id of the zygote or spawner.
         pid: i32,
+        /// The PHP program of a zygote; empty for a spawner.
+        program: PathBuf,
     },
     /// The response to [`ToMaster::Launch`] if the process could not be started.
     NotLaunched {

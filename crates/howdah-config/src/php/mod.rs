@@ -1,20 +1,21 @@
 //! Finds the PHP to use and the library of Howdah that fits it. This program does not link PHP: it starts a PHP program
 //! of the machine with the library in it ([`PhpProgram`]).
 //!
-//! - [`host`]: what the file of a PHP program says about itself.
+//! - [`releases`]: which versions of PHP have known security holes.
 //! - `search`: the PHP programs of the machine.
 
-pub mod host;
+pub mod releases;
 mod search;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use howdah_executor::php_host::{NotAHost, PhpHost};
 use howdah_executor::{PhpProgram, PoolConfig};
 
 use crate::installed;
-use host::{NotAHost, PhpHost};
 
 /// The name of the PHP processes, and of the crate that builds the library.
 const PROGRAM_NAME: &str = "howdah-php";
@@ -333,11 +334,15 @@ fn run_code(program: &PhpProgram, php_ini: Option<&Path>, code: &str) -> Result<
     output.map_err(started)
 }
 
-/// Does the same as [`check`] for several programs and returns the versions of the first. Returns `None` for an empty
-/// list.
-pub fn check_all(programs: &[&PhpProgram]) -> Result<Option<PhpVersion>, PhpUnfit> {
-    let versions: Result<Vec<PhpVersion>, _> = programs.iter().copied().map(check).collect();
-    Ok(versions?.into_iter().next())
+/// Does the same as [`check`] for several programs.
+pub fn check_all(programs: &[&PhpProgram]) -> Result<Vec<PhpVersion>, PhpUnfit> {
+    programs.iter().copied().map(check).collect()
+}
+
+/// Returns advice about those of these versions that have known security holes.
+pub fn advice_about(versions: &[PhpVersion]) -> Vec<String> {
+    let versions: BTreeSet<&str> = versions.iter().map(|version| &*version.php).collect();
+    versions.into_iter().filter_map(releases::warning).collect()
 }
 
 /// Asks the program for its versions and compares them with ours.

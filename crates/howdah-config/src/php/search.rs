@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use howdah_executor::php_host::PhpHost;
+
 use super::PhpUse;
-use super::host::PhpHost;
 
 /// The kinds of PHP programs.
 const KINDS: [&str; 3] = ["php-fpm", "php-cgi", "php"];

@@ -320,6 +320,11 @@ impl Executor for EmbedPool {
             },
             php,
             opcache,
+            php_update: shared
+                .php_update
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .clone(),
             uptime: clock::now().duration_since(shared.started).as_secs(),
             accepted_requests: shared.sum(|c| &c.accepted),
             queue: shared.queue_len(),

@@ -19,7 +19,7 @@ use crate::common::condition::PoolCondition;
 use crate::common::fair_queue::QueueClient;
 use crate::common::sys;
 use crate::config::{MAX_CHILDREN, PoolConfig};
-use crate::status::SlowRow;
+use crate::status::{PhpUpdateStatus, SlowRow};
 use crate::{ExecError, Executor, SharedScriptLog};
 
 /// The number of slots of a front thread beyond one for each child. Requests in these slots are published before a
@@ -65,6 +65,8 @@ pub(crate) struct EmbedShared {
     pub started: Instant,
     /// PHP's version and whether opcache is on, once these are known.
     pub php: Mutex<(String, bool)>,
+    /// Another PHP on disk, which the pool has not taken yet.
+    pub php_update: Mutex<Option<PhpUpdateStatus>>,
     pub board: Mutex<Vec<BoardRow>>,
     /// The most recent slow requests, the newest first.
     pub slow: Mutex<VecDeque<SlowRow>>,
@@ -111,6 +113,7 @@ impl EmbedShared {
             successor: OnceLock::new(),
             started: clock::now(),
             php: Mutex::default(),
+            php_update: Mutex::default(),
             board: Mutex::default(),
             slow: Mutex::default(),
             pool: PoolState::new(config, log, PoolPort::new(memory.region().clone()))?,

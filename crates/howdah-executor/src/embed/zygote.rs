@@ -4,6 +4,7 @@ use std::io;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use howdah_os::descriptors::{packet_socket_pair, send_packet};
 use howdah_proto::control::{MAX_PACKET_BYTES, ZygoteCommand, ZygoteReport};
@@ -83,6 +84,11 @@ impl ZygoteClient {
     /// Returns the zygote's process id.
     pub fn pid(&self) -> i32 {
         self.process.pid
+    }
+
+    /// Returns the PHP program that the zygote was started from.
+    pub fn program(&self) -> &Path {
+        &self.process.program
     }
 
     /// Returns a descriptor that is readable when a report has arrived.

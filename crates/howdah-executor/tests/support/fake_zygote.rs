@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use howdah_executor::config::PoolConfig;
 use howdah_executor::launch::{LaunchedProcess, Launcher, ZygoteFds};
 use howdah_os::mapping::PoolMemory;
-use howdah_proto::control::{Exit, ZygoteCommand, ZygoteReport};
+use howdah_proto::control::{Exit, StartedPhp, ZygoteCommand, ZygoteReport};
 use howdah_proto::response::{encode_head, kind};
 use howdah_proto::shm::{Bell, BodyRead, ChildId, ChildPort, Region, RequestClaim, VERSION};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -71,15 +71,22 @@ impl Launcher for FakeLauncher {
         let first = if words.is_empty() {
             ZygoteReport::Ready {
                 version: VERSION,
-                php: "8.2-fake".into(),
-                opcache: true,
+                php: StartedPhp {
+                    version: "8.2-fake".into(),
+                    opcache: true,
+                    ..StartedPhp::default()
+                },
             }
         } else {
             words.remove(0)
         };
         let claims = std::mem::take(&mut *self.claims.lock().unwrap());
         std::thread::spawn(move || fake.serve(first, claims, &mut process));
-        Ok(LaunchedProcess { pid, pidfd })
+        Ok(LaunchedProcess {
+            pid,
+            pidfd,
+            program: Default::default(),
+        })
     }
 }
 

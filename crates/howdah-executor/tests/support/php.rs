@@ -81,7 +81,9 @@ impl PhpSite {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("howdah-exec-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        config.program = program();
+        if config.program == PhpProgram::default() {
+            config.program = program();
+        }
         prepare(&dir, &mut config);
         let log = Arc::new(TestLog::default());
         let pool = EmbedPool::start(config, Arc::new(DirectLauncher), log.clone(), fronts).unwrap();

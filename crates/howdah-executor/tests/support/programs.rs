@@ -70,7 +70,11 @@ impl Launcher for TestLauncher {
         self.pids.lock().unwrap().push(pid);
         let raw = rustix::process::Pid::from_raw(pid).unwrap();
         let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
-        Ok(LaunchedProcess { pid, pidfd })
+        Ok(LaunchedProcess {
+            pid,
+            pidfd,
+            program: Default::default(),
+        })
     }
 }
 

@@ -77,6 +77,45 @@ const char *howdah_php_version(void)
 	return version ? version : PHP_VERSION;
 }
 
+/* The directories of further settings (main/php_ini.c); no header declares it. */
+extern char *php_ini_scanned_path __attribute__((weak));
+
+/* Appends a line to `out` if it fits. Returns the new length. */
+static size_t add_line(char *out, size_t cap, size_t len, const char *word, const char *value, size_t value_len)
+{
+	int n = snprintf(out + len, cap - len, "%s %.*s\n", word, (int)value_len, value);
+	return n > 0 && (size_t)n < cap - len ? len + (size_t)n : len;
+}
+
+/* Writes a line for each loaded extension ("extension NAME") and for each directory from which PHP reads extensions and
+ * further settings ("directory PATH"). Returns the length of the lines; a line that does not fit is left out. */
+size_t howdah_php_loaded(char *out, size_t cap)
+{
+	size_t len = 0;
+	zend_module_entry *module;
+	ZEND_HASH_FOREACH_PTR(&module_registry, module) {
+		len = add_line(out, cap, len, "extension", module->name, strlen(module->name));
+	} ZEND_HASH_FOREACH_END();
+	for (zend_llist_element *at = zend_extensions.head; at; at = at->next) {
+		const zend_extension *extension = (const zend_extension *)at->data;
+		len = add_line(out, cap, len, "extension", extension->name, strlen(extension->name));
+	}
+	if (PG(extension_dir)) {
+		len = add_line(out, cap, len, "directory", PG(extension_dir), strlen(PG(extension_dir)));
+	}
+	/* Several directories are separated by colons. An empty one means the built-in directory, whose name only the
+	 * host knows. */
+	const char *paths = &php_ini_scanned_path ? php_ini_scanned_path : NULL;
+	while (paths && *paths) {
+		size_t own = strcspn(paths, ":");
+		if (own) {
+			len = add_line(out, cap, len, "directory", paths, own);
+		}
+		paths += own + (paths[own] == ':');
+	}
+	return len;
+}
+
 /* Compares the PHP that hosts this library with the headers used at build time. Returns NULL, or a description of the
  * difference. */
 const char *howdah_php_check_host(void)

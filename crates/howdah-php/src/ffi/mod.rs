@@ -17,6 +17,7 @@ use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 
+use howdah_proto::control::StartedPhp;
 use howdah_proto::request::RequestFrame;
 use howdah_proto::shm::RequestClaim;
 use howdah_sql::Dialect;
@@ -41,6 +42,7 @@ unsafe extern "C" {
     fn howdah_php_check_host() -> *const c_char;
     safe fn howdah_php_has_opcache() -> bool;
     safe fn howdah_php_version() -> *const c_char;
+    fn howdah_php_loaded(out: *mut c_char, cap: usize) -> usize;
     fn howdah_php_has_setting(name: *const c_char) -> bool;
     fn howdah_php_enter_child();
     fn howdah_php_run(frame: *const c_char) -> c_int;
@@ -134,11 +136,6 @@ pub fn php_startup(
     Ok(())
 }
 
-/// Returns whether opcache is active for this SAPI.
-pub fn php_has_opcache() -> bool {
-    howdah_php_has_opcache()
-}
-
 /// Returns whether PHP or one of its extensions has registered a setting of this name.
 pub fn php_has_setting(name: &str) -> bool {
     let Ok(name) = CString::new(name) else {
@@ -148,12 +145,21 @@ pub fn php_has_setting(name: &str) -> bool {
     unsafe { howdah_php_has_setting(name.as_ptr()) }
 }
 
-/// Returns the version of the PHP that has started.
-pub fn php_version() -> String {
+/// Returns what is known of the PHP that has started.
+pub fn started_php() -> StartedPhp {
     // SAFETY: PHP is started; a NUL-terminated string that lives as long as PHP.
-    unsafe { CStr::from_ptr(howdah_php_version()) }
-        .to_string_lossy()
-        .into_owned()
+    let version = unsafe { CStr::from_ptr(howdah_php_version()) };
+    let mut php = StartedPhp {
+        version: version.to_string_lossy().into_owned(),
+        opcache: howdah_php_has_opcache(),
+        ..StartedPhp::default()
+    };
+    let mut lines = vec![0u8; 16 * 1024];
+    // SAFETY: PHP is started; at most `lines.len()` bytes are written, and their number is returned.
+    let n = unsafe { howdah_php_loaded(lines.as_mut_ptr().cast(), lines.len()) };
+    lines.truncate(n);
+    php.add_lines(&String::from_utf8_lossy(&lines));
+    php
 }
 
 /// Prepares PHP in a freshly forked child: signals and random sources.

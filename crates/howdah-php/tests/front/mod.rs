@@ -194,7 +194,7 @@ impl TestFront {
     pub fn start(children: u16, args: &[&str]) -> TestFront {
         let mut front = TestFront::start_zygote(args);
         match front.next_report() {
-            ZygoteReport::Ready { opcache, .. } => front.opcache = opcache,
+            ZygoteReport::Ready { php, .. } => front.opcache = php.opcache,
             other => panic!("not ready: {other:?}\n{}", front.log()),
         }
         for _ in 0..children {

@@ -109,6 +109,7 @@ families! {
     }
     "PHP" {
         howdah_pool_info Gauge [pool, process_manager, php, opcache] "Always 1; the labels describe the pool.";
+        howdah_pool_php_outdated Gauge [pool, disk] "1 if PHP on disk is not the PHP in memory; the label is the version on disk.";
         howdah_pool_up Gauge [pool] "1 if the pool can run scripts.";
         howdah_pool_uptime_seconds Gauge [pool] "Time since the pool started; a reload starts it again.";
         howdah_pool_accepted_requests_total Counter [pool] "Requests that a child accepted.";

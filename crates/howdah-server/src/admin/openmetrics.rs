@@ -128,6 +128,13 @@ fn pools(m: &mut MetricsText, s: &ServerStatus) {
         let opcache = if pool.opcache { "on" } else { "off" };
         info.add(&[&pool.pool, &pool.process_manager, &pool.php, opcache], 1);
     }
+    let mut outdated = m.family("howdah_pool_php_outdated");
+    for pool in s.pools.iter().filter(|pool| !pool.php.is_empty()) {
+        match &pool.php_update {
+            Some(update) => outdated.add(&[&pool.pool, &update.version], 1),
+            None => outdated.add(&[&pool.pool, &pool.php], 0),
+        }
+    }
     for (name, value) in VALUES {
         let mut family = m.family(name);
         for pool in &s.pools {

@@ -79,7 +79,9 @@ fn accepts(request: &RequestHead, media: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use howdah_executor::status::{BackendRow, ChildRow, PoolStatus, SharedCacheStatus};
+    use howdah_executor::status::{
+        BackendRow, ChildRow, PhpUpdateStatus, PoolStatus, SharedCacheStatus,
+    };
 
     use super::*;
     use crate::admin::jobs::{JobStatus, LastRun};
@@ -144,6 +146,29 @@ mod tests {
         assert!(
             metrics.contains("howdah_pool_up{pool=\"w\\\"w\"} 1"),
             "{metrics}"
+        );
+    }
+
+    #[test]
+    fn update_of_php_on_disk_is_in_the_status_and_in_the_metrics() {
+        let mut updated = status();
+        updated.pools[0].php_update = Some(PhpUpdateStatus {
+            version: "8.2.36".into(),
+            state: "it is taken once the package manager is through".into(),
+        });
+        let page = text(&updated);
+        let line = "\n  PHP 8.2.1 in memory, 8.2.36 on disk: it is taken once the package manager is through\n";
+        assert!(page.contains(line), "{page}");
+        let name = "howdah_pool_php_outdated{pool=\"w\\\"w\",disk";
+        let updated = metrics(&updated, true);
+        assert!(
+            updated.contains(&format!("{name}=\"8.2.36\"}} 1\n")),
+            "{updated}"
+        );
+        let current = metrics(&status(), true);
+        assert!(
+            current.contains(&format!("{name}=\"8.2.1\"}} 0\n")),
+            "{current}"
         );
     }
 

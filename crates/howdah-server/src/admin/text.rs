@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use howdah_executor::status::{PoolStatus, SharedCacheStatus};
+use howdah_executor::status::{PhpUpdateStatus, PoolStatus, SharedCacheStatus};
 
 use super::format::{append_counts, duration};
 use super::status::ServerStatus;
@@ -102,6 +102,10 @@ fn pool(out: &mut String, p: &PoolStatus) {
         p.process_manager,
         duration(p.uptime)
     );
+    if let Some(update) = &p.php_update {
+        let versions = PhpUpdateStatus::both_versions(&p.php, &update.version);
+        let _ = writeln!(out, "  {versions}: {}", update.state);
+    }
     let _ = writeln!(
         out,
         "  {} active (at most {}), {} idle; queue {} of {} (at most {}); {} requests, {} slow, max_children reached {} times",

@@ -4,9 +4,11 @@
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
+use howdah_test_support::php::php_host;
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Connection;
 use howdah_tests::load::{Load, LoadEnd};
+use howdah_tests::rig::howdah_check;
 use rustix::process::Signal;
 
 /// The time spent on reloads unless `HOWDAH_TESTS_RELOADS` sets their number.
@@ -270,6 +272,46 @@ fn sighup_reloads_as_with_other_servers() {
         now.len() == 1 && now != old
     });
     fixture.still_serves();
+}
+
+#[test]
+fn php_update_is_in_the_status_and_a_reload_takes_it_at_once() {
+    let builder = Fixture::named("php-update").config(
+        "php = \"SCRATCH/own-php\"\ncontrol = \"SCRATCH/control.sock\"\n[[site]]\nroot = \"ROOT\"",
+    );
+    let (php, next) = (
+        builder.scratch().join("own-php"),
+        builder.scratch().join("next"),
+    );
+    std::fs::copy(php_host(), &php).unwrap();
+    let fixture = builder.start();
+    let load = Load::new(fixture.address(), "/hello.php", HELLO)
+        .clients(4)
+        .start(LoadEnd::OnFinish);
+    load.wait_for(50);
+    let (children, update) = (fixture.children(), |f: &Fixture| {
+        f.status()["pools"][0]["php_update"].clone()
+    });
+    assert!(update(&fixture).is_null());
+    // A package manager renames the new file into place.
+    std::fs::copy(php_host(), &next).unwrap();
+    std::fs::rename(&next, &php).unwrap();
+    fixture.wait("the update in the status", |f| !update(f).is_null());
+    let text = fixture.control(&["status"]).stdout;
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains(" on disk: it is taken "), "{text}");
+    let (code, said) = howdah_check(&fixture.howdah.directory().join("howdah.toml"));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("advice: pool.www: PHP "), "{said}");
+    assert!(said.contains(" on disk: it is taken "), "{said}");
+    fixture.reload();
+    assert!(update(&fixture).is_null());
+    fixture.wait("other children only", |f| {
+        let now = f.children();
+        now.len() == 2 && now.iter().all(|pid| !children.contains(pid))
+    });
+    load.wait_for(50);
+    load.finish().only(&["200"]);
 }
 
 #[test]

@@ -3,21 +3,30 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
+use howdah_executor::status::PhpUpdateStatus;
 use howdah_executor::{PoolMode, fastcgi};
 use howdah_os::output::counted;
+use howdah_server::admin::ServerStatus;
+use serde::Deserialize;
 
 use super::check_directory::{describe, describe_json, unlimited_login};
 use super::check_files::{advise_of_files, unwritable_logs};
 use super::check_object_cache::advise_of_object_caches;
 use super::check_sessions::advise_of_sessions;
+use super::client::{ResponseWait, send_request};
 use crate::exit;
-use howdah_config::arguments::{CheckArguments, ServeArguments};
+use crate::master::control::ControlRequest;
+use howdah_config::arguments::{CheckArguments, ServeArguments, ServerTarget};
 use howdah_config::php;
 use howdah_config::php::{PhpUnfit, PhpVersion};
 use howdah_config::{
     self, ConfigSource, LoadedConfiguration, ServeSettings, Validation, reference,
 };
+
+/// How long to wait for the status of a running server.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs `howdah check`.
 pub fn run(check: &CheckArguments) -> ExitCode {
@@ -70,8 +79,10 @@ pub fn run(check: &CheckArguments) -> ExitCode {
     let advice = loaded.advice.len();
     match report_configuration(loaded, Some(source.name())) {
         Err(code) => code,
-        Ok((settings, _)) => {
+        Ok((settings, versions)) => {
             let advice = advice
+                + advise_of_php(&versions)
+                + advise_of_updates(&path)
                 + advise_of_logins(&settings)
                 + advise_of_sessions(&settings)
                 + advise_of_object_caches(&settings)
@@ -91,6 +102,51 @@ pub fn run(check: &CheckArguments) -> ExitCode {
             ))
         }
     }
+}
+
+/// Prints advice about versions of PHP with known security holes. Returns the number of these versions.
+fn advise_of_php(versions: &[PhpVersion]) -> usize {
+    let advice = php::advice_about(versions);
+    for advice in &advice {
+        eprintln!("advice: {advice}");
+    }
+    advice.len()
+}
+
+/// Prints advice about PHP that was updated while a server runs with this configuration. Returns the number of pools
+/// that still have the old PHP in memory.
+fn advise_of_updates(config: &Path) -> usize {
+    let target = ServerTarget {
+        control: None,
+        config: Some(config.to_owned()),
+    };
+    let wait = ResponseWait::AtMost(STATUS_TIMEOUT);
+    // Without a server, no PHP is in memory.
+    let Ok(answer) = send_request(&target, &ControlRequest::Status, wait) else {
+        return 0;
+    };
+    let runs_with = answer.server.and_then(|facts| facts.config);
+    let status = answer.status.as_ref().map(ServerStatus::deserialize);
+    let (Some(runs_with), Some(Ok(status))) = (runs_with, status) else {
+        return 0;
+    };
+    if config.canonicalize().ok() != Some(runs_with) {
+        return 0;
+    }
+    let updates = status
+        .pools
+        .iter()
+        .filter_map(|pool| Some((pool, pool.php_update.as_ref()?)));
+    updates
+        .map(|(pool, update)| {
+            eprintln!(
+                "advice: pool.{}: {}: {}",
+                pool.pool,
+                PhpUpdateStatus::both_versions(&pool.php, &update.version),
+                update.state
+            );
+        })
+        .count()
 }
 
 /// Prints advice about sites where passwords can be guessed without a limit. Returns the number of these sites.
@@ -130,16 +186,19 @@ pub fn mistakes(path: &Path) -> Vec<String> {
 fn directory(loaded: LoadedConfiguration) -> ExitCode {
     match report_configuration(loaded, None) {
         Err(code) => code,
-        Ok((settings, php)) => super::print_output(&describe(&settings, php.as_ref())),
+        Ok((settings, versions)) => {
+            advise_of_php(&versions);
+            super::print_output(&describe(&settings, versions.first()))
+        }
     }
 }
 
 /// Prints the advice and the mistakes of a configuration. If `file` names it, the number of mistakes is printed, too.
-/// Also returns PHP's version, if a pool runs our own PHP.
+/// Also returns the versions of the PHPs that this server starts.
 fn report_configuration(
     loaded: LoadedConfiguration,
     file: Option<&str>,
-) -> Result<(ServeSettings, Option<PhpVersion>), ExitCode> {
+) -> Result<(ServeSettings, Vec<PhpVersion>), ExitCode> {
     for advice in &loaded.advice {
         eprintln!("advice: {advice}");
     }
@@ -159,11 +218,11 @@ fn report_configuration(
     Ok((settings, php))
 }
 
-/// Returns the mistakes that show only when directories are opened and PHP is started, and PHP's version, if a pool
-/// runs our own PHP.
+/// Returns the mistakes that show only when directories are opened and PHP is started, and the versions of the PHPs
+/// that this server starts.
 fn mistakes_of_sites_and_php(
     settings: &ServeSettings,
-) -> (Vec<String>, Result<Option<PhpVersion>, PhpUnfit>) {
+) -> (Vec<String>, Result<Vec<PhpVersion>, PhpUnfit>) {
     let mut mistakes = settings.open_sites().err().unwrap_or_default();
     mistakes.extend(unwritable_logs(settings));
     let php = php::check_all(&settings.php_programs());
@@ -173,8 +232,8 @@ fn mistakes_of_sites_and_php(
     (mistakes, php)
 }
 
-/// Prints the mistakes of [`mistakes_of_sites_and_php`]. Returns PHP's version, if a pool runs our own PHP.
-fn report_sites_and_php(settings: &ServeSettings) -> Result<Option<PhpVersion>, ExitCode> {
+/// Prints the mistakes of [`mistakes_of_sites_and_php`]. Returns the versions of the PHPs that this server starts.
+fn report_sites_and_php(settings: &ServeSettings) -> Result<Vec<PhpVersion>, ExitCode> {
     let (mistakes, php) = mistakes_of_sites_and_php(settings);
     for mistake in &mistakes {
         eprintln!("howdah: {mistake}");
@@ -185,11 +244,11 @@ fn report_sites_and_php(settings: &ServeSettings) -> Result<Option<PhpVersion>, 
             eprintln!("howdah: {why}");
             Err(exit::php())
         }
-        Ok(php) => {
+        Ok(versions) => {
             for advice in unreachable_backends(&settings.pools) {
                 eprintln!("advice: {advice}");
             }
-            Ok(php)
+            Ok(versions)
         }
     }
 }

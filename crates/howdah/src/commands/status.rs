@@ -1,5 +1,6 @@
 //! `howdah status`: the scoreboard, as text or as JSON.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +14,7 @@ use super::watch;
 use crate::exit;
 use crate::master::control::{ControlRequest, ControlResponse};
 use howdah_config::arguments::StatusArguments;
+use howdah_config::php::releases;
 
 /// Runs `howdah status`.
 pub fn run(status: &StatusArguments) -> ExitCode {
@@ -98,7 +100,13 @@ fn text(answer: &ControlResponse, server: &Value) -> String {
     match ServerStatus::deserialize(server) {
         // Before it serves, the front sends no other status.
         Ok(_) if server["state"] == "starting" => out.push_str("the front is starting"),
-        Ok(status) => out.push_str(&StatusForm::Text.write(&status)),
+        Ok(status) => {
+            out.push_str(&StatusForm::Text.write(&status));
+            let versions: BTreeSet<&str> = status.pools.iter().map(|pool| &*pool.php).collect();
+            for warning in versions.into_iter().filter_map(releases::warning) {
+                out += &format!("\n{warning}");
+            }
+        }
         Err(_) => out.push_str(
             "the server runs another version of Howdah; `howdah status --json` shows its status",
         ),

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -42,10 +43,14 @@ impl Launches {
     }
 
     /// Completes a launch: the master has started the process.
-    pub fn complete(&self, id: u64, pid: i32, fds: Vec<OwnedFd>) {
+    pub fn complete(&self, id: u64, pid: i32, program: PathBuf, fds: Vec<OwnedFd>) {
         let pidfd = fds.into_iter().next();
         let zygote = pidfd
-            .map(|pidfd| LaunchedProcess { pid, pidfd })
+            .map(|pidfd| LaunchedProcess {
+                pid,
+                pidfd,
+                program,
+            })
             .ok_or_else(|| io::Error::other("the master sent no pidfd"));
         self.settle(id, zygote);
     }

@@ -174,7 +174,9 @@ impl MasterReader {
     /// Acts on a message. On error, the process exits.
     fn handle(&mut self, message: ToFront, fds: Vec<OwnedFd>) -> Result<(), ExitCode> {
         match message {
-            ToFront::Launched { id, pid } => self.launches.complete(id, pid, fds),
+            ToFront::Launched { id, pid, program } => {
+                self.launches.complete(id, pid, program, fds);
+            }
             ToFront::NotLaunched { id, message } => self.launches.fail(id, message),
             ToFront::Ping { number } => answer_ping(&self.link, &self.shared, number),
             ToFront::Status { id } => self.in_background(BackgroundTask::Status { id }),

@@ -128,6 +128,7 @@ impl Master {
                         let message = ToFront::Launched {
                             id,
                             pid: zygote.pid,
+                            program: zygote.program.clone(),
                         };
                         front.link.send_now(&message, &[zygote.pidfd.as_fd()])
                     }

@@ -251,7 +251,8 @@ impl Master {
             howdah_config::Validation::Full,
         );
         let settings = loaded.settings?;
-        php::check_all(&settings.php_programs()).map_err(|why| vec![why.to_string()])?;
+        let versions =
+            php::check_all(&settings.php_programs()).map_err(|why| vec![why.to_string()])?;
         if let Some(path) = &settings.pid
             && settings.pid != self.settings.pid
         {
@@ -276,6 +277,7 @@ impl Master {
                 vec![why]
             })?;
         let mut advice = loaded.advice;
+        advice.extend(php::advice_about(&versions));
         advice.extend(needs_restart(&self.settings, &settings));
         let limit = settings.server.timeouts.start + RELOAD_TIMEOUT;
         let last = self.generations.last_key_value().map_or(0, |(n, _)| *n);

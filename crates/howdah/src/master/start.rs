@@ -150,9 +150,12 @@ fn read_configuration(
         }
     })?;
     settings.chosen.extend(chosen);
-    php::check_all(&settings.php_programs()).map_err(|why| {
+    let versions = php::check_all(&settings.php_programs()).map_err(|why| {
         print_message(why.to_string());
         exit::php()
     })?;
+    for line in php::advice_about(&versions) {
+        print_message(line);
+    }
     Ok((source, settings))
 }

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 mod deadlines;
 mod draining;
 mod memory_repair;
+mod php_update;
 mod reaping;
 mod scripts;
 mod workers;
@@ -96,6 +97,7 @@ pub(crate) struct Supervisor {
     last_output_line: String,
     workers: workers::ZygoteRestarts,
     memory_repair: memory_repair::MemoryRepair,
+    php_update: php_update::PhpUpdate,
 }
 
 impl Supervisor {
@@ -128,6 +130,7 @@ impl Supervisor {
             last_output_line: String::new(),
             workers: workers::ZygoteRestarts::new(),
             memory_repair: memory_repair::MemoryRepair::new(now),
+            php_update: php_update::PhpUpdate::new(now),
         }
     }
 

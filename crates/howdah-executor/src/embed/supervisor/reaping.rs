@@ -389,7 +389,7 @@ impl Supervisor {
                     .config
                     .max_memory
                     .is_some_and(|limit| process::resident_bytes(child.pid) > limit);
-            let outdated = self.restarts() && child.generation < self.generation;
+            let outdated = child.generation < self.generation;
             if too_large || outdated || self.shared.pool.port.child_status(child.id.index).spent {
                 found.due.push(child.id);
             }

@@ -1,6 +1,7 @@
 //! What a pool of workers needs in addition: scripts that boot, or fail to. It also restarts all children through a
 //! second zygote, so they begin with a fresh opcache, while each old child serves until its successor does. A pool
-//! without a worker script uses this restart, too, if it watches files.
+//! without a worker script uses this restart, too, if it watches files, and any pool does if PHP was updated
+//! (`php_update`).
 //!
 //! ```text
 //! Restart → a second zygote starts → Ready: it is the pool's zygote, the first becomes a former
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use howdah_os::clock;
-use howdah_proto::control::{Exit, ZygoteReport};
+use howdah_proto::control::{Exit, StartedPhp, ZygoteReport};
 use howdah_proto::level::LogLevel;
 use howdah_proto::shm::{ChildId, VERSION};
 use howdah_proto::worker::WorkerMessage;
@@ -47,7 +48,7 @@ pub(super) struct ZygoteRestarts {
     /// A second zygote that is starting, and the deadline for its start.
     next: Option<(ZygoteClient, Instant)>,
     former: Vec<FormerZygote>,
-    restart_reason: Option<&'static str>,
+    restart_reason: Option<String>,
     restarted_at: Option<Instant>,
     watch: WatchState,
 }
@@ -208,24 +209,28 @@ impl Supervisor {
         }
     }
 
-    /// Returns whether the pool ever replaces its children by those of a second zygote.
-    pub(super) fn restarts(&self) -> bool {
+    /// Returns whether the pool replaces its children by those of a second zygote when its scripts change.
+    fn restarts_for_scripts(&self) -> bool {
         let config = &self.shared.pool.config;
         config.worker.is_some() || !config.watch.is_empty()
     }
 
     /// Orders the replacement of all children, which begins as soon as possible.
     pub(super) fn restart_workers(&mut self, why: &'static str) {
-        if self.restarts() && self.drain_until.is_none() {
+        if self.restarts_for_scripts() {
+            self.order_restart(why.to_owned());
+        }
+    }
+
+    /// As [`Supervisor::restart_workers`], in every pool.
+    pub(super) fn order_restart(&mut self, why: String) {
+        if self.drain_until.is_none() {
             self.workers.restart_reason = Some(why);
         }
     }
 
     /// Does everything that is due. Returns the time until the next action.
     pub(super) fn manage_restarts(&mut self, now: Instant) -> Duration {
-        if !self.restarts() {
-            return Duration::from_secs(3600);
-        }
         self.find_booted_workers(now);
         self.terminate_late_boots(now);
         self.stop_former_zygotes(now);
@@ -239,9 +244,13 @@ impl Supervisor {
                     leaving: Some(now + EXIT_TIMEOUT),
                 });
             }
-            return Duration::from_millis(50);
+            return match self.workers.is_empty() && !self.restarts_for_scripts() {
+                true => Duration::from_secs(3600),
+                false => Duration::from_millis(50),
+            };
         }
         wait = wait.min(self.check_watched_files(now));
+        wait = wait.min(self.look_at_php_files(now));
         if let Some((link, deadline)) = &self.workers.next
             && *deadline <= now
         {
@@ -251,7 +260,7 @@ impl Supervisor {
                 "the new zygote did not become ready in time",
             );
         }
-        if let Some(why) = self.workers.restart_reason
+        if self.workers.restart_reason.is_some()
             && self.workers.next.is_none()
             && matches!(self.zygote, ZygoteState::Ready { .. })
         {
@@ -261,7 +270,7 @@ impl Supervisor {
                 .map(|at| at + MIN_RESTART_INTERVAL);
             match due {
                 Some(due) if due > now => wait = due - now,
-                _ => self.start_second_zygote(why, now),
+                _ => self.start_second_zygote(now),
             }
         }
         if self.workers.former.iter().any(|f| f.leaving.is_some()) {
@@ -315,8 +324,8 @@ impl Supervisor {
         }
     }
 
-    fn start_second_zygote(&mut self, why: &str, now: Instant) {
-        self.workers.restart_reason = None;
+    fn start_second_zygote(&mut self, now: Instant) {
+        let why = self.workers.restart_reason.take().unwrap_or_default();
         self.workers.restarted_at = Some(now);
         // A directory that did not exist before may exist by now.
         self.workers.watch = self.create_watcher();
@@ -327,9 +336,13 @@ impl Supervisor {
                 "all children are being replaced, with a fresh opcache",
             ),
         };
-        self.log_event(LogLevel::Notice, name, &format!("{why}: {what}"));
+        if !self.tries_php_update_again() {
+            self.log_event(LogLevel::Notice, name, &format!("{why}: {what}"));
+        }
+        self.note_php_files();
         match ZygoteClient::start(&self.shared, self.launcher.as_ref()) {
             Ok((link, output)) => {
+                self.note_php_program(link.program());
                 self.outputs.push(output);
                 self.last_output_line.clear();
                 let deadline = now + self.shared.pool.config.timeouts.start;
@@ -344,8 +357,11 @@ impl Supervisor {
             link.kill();
             link.has_exited();
         }
-        let message = format!("{message}; the running processes continue with their current code");
-        self.log_event(LogLevel::Error, name, &message);
+        if self.record_failed_restart(name, message, clock::now()) {
+            let message =
+                format!("{message}; the running processes continue with their current code");
+            self.log_event(LogLevel::Error, name, &message);
+        }
     }
 
     fn terminate_late_boots(&mut self, now: Instant) {
@@ -418,15 +434,8 @@ impl Supervisor {
         while let Some((link, _)) = &self.workers.next {
             match link.receive() {
                 ZygoteMessage::Nothing => break,
-                ZygoteMessage::Report(
-                    ZygoteReport::Ready {
-                        version,
-                        php,
-                        opcache,
-                    },
-                    _,
-                ) => {
-                    self.replace_zygote(version, php, opcache);
+                ZygoteMessage::Report(ZygoteReport::Ready { version, php }, _) => {
+                    self.replace_zygote(version, php);
                 }
                 ZygoteMessage::Report(ZygoteReport::Failed { name, message }, _) => {
                     self.read_outputs();
@@ -475,7 +484,7 @@ impl Supervisor {
         }
     }
 
-    fn replace_zygote(&mut self, version: u32, php: String, opcache: bool) {
+    fn replace_zygote(&mut self, version: u32, php: StartedPhp) {
         let Some((link, deadline)) = self.workers.next.take() else {
             return;
         };
@@ -485,6 +494,10 @@ impl Supervisor {
                 "the new zygote uses version {version} of the shared memory, but this server uses {VERSION}"
             );
             return self.restart_failed("OtherVersion", &message);
+        }
+        if let Some((name, message)) = self.objection_to_updated_php(&php) {
+            self.workers.next = Some((link, deadline));
+            return self.restart_failed(name, &message);
         }
         let was = std::mem::replace(&mut self.zygote, ZygoteState::Ready { link });
         if let ZygoteState::Ready { link } = was {
@@ -501,6 +514,6 @@ impl Supervisor {
         self.workers.booted = false;
         self.served = false;
         self.ready_at = clock::now();
-        *self.shared.php.lock().unwrap_or_else(|e| e.into_inner()) = (php, opcache);
+        self.record_started_php(php, self.ready_at);
     }
 }

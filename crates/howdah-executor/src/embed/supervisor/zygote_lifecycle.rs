@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use howdah_os::clock;
-use howdah_proto::control::ZygoteReport;
+use howdah_proto::control::{StartedPhp, ZygoteReport};
 use howdah_proto::level::LogLevel;
 use howdah_proto::shm::{ChildId, VERSION};
 
@@ -94,8 +94,10 @@ impl Supervisor {
 
     pub(super) fn start_zygote(&mut self, now: Instant) {
         self.generation += 1;
+        self.note_php_files();
         match ZygoteClient::start(&self.shared, self.launcher.as_ref()) {
             Ok((link, output)) => {
+                self.note_php_program(link.program());
                 self.outputs.push(output);
                 self.last_output_line.clear();
                 self.zygote = ZygoteState::Starting {
@@ -330,13 +332,9 @@ impl Supervisor {
         now: Instant,
     ) -> Result<(), ProtocolError> {
         match report {
-            ZygoteReport::Ready {
-                version,
-                php,
-                opcache,
-            } => {
+            ZygoteReport::Ready { version, php } => {
                 self.check_is_starting("ready", generation)?;
-                self.on_ready(version, php, opcache, now);
+                self.on_ready(version, php, now);
             }
             ZygoteReport::Failed { name, message } => {
                 self.check_is_starting("failed", generation)?;
@@ -397,7 +395,7 @@ impl Supervisor {
             .is_some_and(|c| c.generation == generation && matches!(c.state, ChildState::Starting))
     }
 
-    pub(super) fn on_ready(&mut self, version: u32, php: String, opcache: bool, now: Instant) {
+    pub(super) fn on_ready(&mut self, version: u32, php: StartedPhp, now: Instant) {
         let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
         let link = match was {
             ZygoteState::Starting { link, .. } => link,
@@ -416,7 +414,7 @@ impl Supervisor {
             self.start_failed(now, "OtherVersion", &message);
             return;
         }
-        if self.shared.pool.config.opcache && !opcache {
+        if self.shared.pool.config.opcache && !php.opcache {
             self.log_event(
                 LogLevel::Warning,
                 "OpcacheOff",
@@ -427,7 +425,8 @@ impl Supervisor {
         self.served = false;
         self.ready_at = now;
         self.first_plan = true;
-        *self.shared.php.lock().unwrap_or_else(|e| e.into_inner()) = (php, opcache);
+        self.report_lost_extensions(&php);
+        self.record_started_php(php, now);
         if self.shared.pool.config.worker.is_none() {
             self.mark_up();
         }
