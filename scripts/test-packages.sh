@@ -351,7 +351,7 @@ read_only_system() {
     until_true 20 "systemd does not remove the private /var/tmp" no_private_tmp
     inside sh -ec 'for path in /etc /srv /usr /var; do mount --bind $path $path; mount -o remount,bind,ro $path; done'
     inside systemctl start howdah 2>/dev/null && die "the server has opened its log on a read-only disk"
-    holds "$(inside journalctl --no-pager -u howdah -n 30)" "cannot open the log /var/log/howdah/error.log: Read-only file system" "the journal"
+    holds "$(inside journalctl --no-pager -u howdah -n 30)" "log.error: /var/log/howdah/error.log cannot be opened: Read-only file system" "the journal"
     inside sh -ec '
         umount -l /etc
         cp /etc/howdah/howdah.toml /run/howdah.toml
