@@ -5,9 +5,9 @@
 #   scripts/php-library.sh --name LIBRARY                          print the name of a library that is built
 #
 # PHP_HEADERS names the directory of PHP's headers where there is no php-config. PROFILE=dev builds without
-# optimisation. TARGET=x86_64-unknown-linux-musl builds for musl on a machine with glibc: it needs musl-gcc (Debian:
-# musl-tools), `rustup target add` of this target, and the headers of a PHP that was built with musl. On Alpine itself,
-# TARGET is not needed.
+# optimisation. CARGO_BUILD_TARGET=x86_64-unknown-linux-musl builds for musl on a machine with glibc. This needs
+# musl-gcc (Debian: musl-tools), `rustup target add` of this target, and the headers of a PHP that was built with musl.
+# On Alpine Linux itself, leave CARGO_BUILD_TARGET unset.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -25,24 +25,20 @@ directory=$profile
 [ "$profile" != dev ] || directory=debug
 # A directory of its own: the library of the checkout stays that of the checkout's PHP.
 work=$target/php-library-work
-if [ -n "${TARGET-}" ]; then
-    directory=$TARGET/$directory
-    set -- --target "$TARGET"
-else
-    set --
-fi
-case ${TARGET-} in
+triple=${CARGO_BUILD_TARGET-}
+case $triple in
 *-linux-musl)
     # Without a libgcc_s of musl's, Rust's own unwinder is linked in place of it.
     mkdir -p "$work/musl"
-    echo "INPUT($(rustc --print target-libdir --target "$TARGET")/self-contained/libunwind.a)" >"$work/musl/libgcc_s.so"
-    # musl's Rust programs are static by default, and a static program's library cannot be loaded.
-    export RUSTFLAGS="${RUSTFLAGS-} -C target-feature=-crt-static -C linker=musl-gcc -L native=$work/musl"
-    export "CC_$(echo "$TARGET" | tr - _)=musl-gcc"
+    echo "INPUT($(rustc --print target-libdir --target "$triple")/self-contained/libunwind.a)" >"$work/musl/libgcc_s.so"
+    name=$(echo "$triple" | tr - _)
+    upper=$(echo "$name" | tr a-z A-Z)
+    export "CC_$name=musl-gcc" "CARGO_TARGET_${upper}_LINKER=musl-gcc"
+    export "CARGO_TARGET_${upper}_RUSTFLAGS=-L native=$work/musl"
     ;;
 esac
-cargo build --quiet --profile "$profile" -p howdah-php --lib --target-dir "$work" "$@"
-library=$work/$directory/deps/libhowdah_php.so
+cargo build --quiet --profile "$profile" -p howdah-php --lib --target-dir "$work"
+library=$work/${triple:+$triple/}$directory/deps/libhowdah_php.so
 mkdir -p "$out"
 name=$(name_of "$library")
 cp "$library" "$out/$name"
