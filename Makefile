@@ -17,7 +17,7 @@ simulate-arguments = $(if $(SEED),--seed $(SEED),--seconds $(if $(HOURS),$(shell
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: php-library test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly instructions
+.PHONY: tarball php-library test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly instructions
 
 help:
 	@echo 'make build   target/release/howdah, howdah-import, howdah-bench and the library for PHP'
@@ -25,6 +25,7 @@ help:
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
 	@echo 'make packages   Debian packages of this release in target/packages'
 	@echo 'make image   a container image of those packages in target/image; test-image runs it'
+	@echo 'make tarball   the programs of those packages with an install.sh, in target/tarball'
 	@echo 'make rpm     an rpm of the same in target/rpm'
 	@echo 'make repository URL=...   a signed apt repository of target/packages in target/repository'
 	@echo 'make sbom    what the programs are made of (CycloneDX) in target/sbom'
@@ -87,6 +88,10 @@ packages: setup-packages toolchain
 	@scripts/packages.sh
 
 # Of the packages that are there.
+tarball:
+	@scripts/tarball.sh
+
+# Of the packages that are there.
 image: setup-image
 	@scripts/image.sh
 
@@ -111,7 +116,7 @@ sbom: toolchain
 
 # BUILT: directories made elsewhere, too, for another release of Debian.
 release-files:
-	@scripts/release-files.sh $(TARGET)/release-files $(or $(BUILT),$(wildcard $(addprefix $(TARGET)/,packages rpm sbom repository)))
+	@scripts/release-files.sh $(TARGET)/release-files $(or $(BUILT),$(wildcard $(addprefix $(TARGET)/,packages tarball rpm sbom repository)))
 
 test-packages: setup-packages toolchain
 	@scripts/test-packages.sh

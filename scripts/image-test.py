@@ -8,6 +8,7 @@ By default target/image/oci, and one turn of first pages, with and without files
 Needs root, scripts/setup-debian.sh image, and MariaDB. No container engine: namespaces, a bind mount that is
 read-only, and chroot do what one would.
 """
+import glob
 import json
 import os
 import re
@@ -230,6 +231,11 @@ def main():
         run("umoci", "unpack", "--image", f"{layout}:payload", f"{scratch}/payload")
         payload = run(f"{scratch}/payload/rootfs/usr/bin/howdah", "version")
         check("the payload's programs find each other", "php 8." in payload, payload)
+        run(f"{REPOSITORY}/scripts/tarball.sh", scratch)
+        run("tar", "-C", scratch, "-xzf", *glob.glob(f"{scratch}/howdah-linux-*.tar.gz"))
+        said = run("env", f"PREFIX={scratch}/prefix", *glob.glob(f"{scratch}/howdah-linux-*/install.sh"))
+        check("install.sh of the tarball installs a program that finds PHP and its library",
+              "php 8." in said and f"library {scratch}/prefix/lib/howdah/howdah-php-" in said, said)
         root = f"{scratch}/server/rootfs"
 
         # As examples/wordpress/Containerfile does.

@@ -4,8 +4,8 @@
 #   scripts/release-files.sh DIRECTORY BUILT...
 #
 # DIRECTORY   where they go; it is made anew
-# BUILT       what scripts/packages.sh, scripts/rpm.sh, scripts/repository.sh and make sbom have made: of each the
-#             directory, or one above it
+# BUILT       what scripts/packages.sh, scripts/tarball.sh, scripts/rpm.sh, scripts/repository.sh and make sbom have
+#             made: of each the directory, or one above it
 #
 # A repository goes in as repository.tar.gz, without the files that only reprepro needs. SIGN_WITH=KEY, an id or an
 # address of gpg's, signs the checksums (SHA256SUMS.asc).
@@ -21,7 +21,7 @@ mkdir -p "$out"
 for built; do
     [ -d "$built" ] || die "$built is no directory: build it first (make packages rpm sbom repository)"
     # A repository's own copies of the packages are in it.
-    find "$built" -name pool -prune -o -type f \( -name '*.deb' -o -name '*.rpm' -o -name '*.cdx.json' \) -print \
+    find "$built" -name pool -prune -o -type f \( -name '*.deb' -o -name '*.rpm' -o -name '*.cdx.json' -o -name 'howdah-linux-*.tar.gz' \) -print \
         | while read -r file; do
             # GitHub renames what has a ~ in its name, and the checksums would not find it.
             name=$out/$(basename "$file" | tr '~' .)

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Makes howdah-linux-x86_64.tar.gz (or -aarch64) of the packages of `make packages`: the program, its libraries and
+# packaging/tarball/install.sh, for systems without a package of Howdah. The same packages make the same file, byte for
+# byte.
+#
+#   scripts/tarball.sh [DIRECTORY]     write it there; by default target/tarball
+set -eu
+cd "$(dirname "$0")/.."
+
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+out=$(realpath -m "${1:-$target/tarball}")
+packages=${PACKAGES:-$target/packages}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+name=howdah-linux-$(uname -m)
+work=$target/tarball-work
+
+rm -rf "$work"
+sh packaging/image/payload.sh "$packages" "$work/payload"
+mkdir -p "$work/$name" "$out"
+mv "$work/payload/usr/bin" "$work/payload/usr/lib" "$work/$name"
+cp packaging/tarball/install.sh LICENSE README.md CHANGELOG.md "$work/$name"
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$work" -c "$name" \
+    | gzip -n >"$out/$name.tar.gz"
+rm -rf "$work"
+ls -l "$out/$name.tar.gz"
