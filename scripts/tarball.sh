@@ -15,8 +15,8 @@ name=howdah-linux-$(uname -m)
 work=$target/tarball-work
 
 rm -rf "$work"
-sh packaging/image/payload.sh "$packages" "$work/payload"
 mkdir -p "$work/$name" "$out"
+sh packaging/image/payload.sh "$packages" "$work/payload"
 mv "$work/payload/usr/bin" "$work/payload/usr/lib" "$work/$name"
 cp packaging/tarball/install.sh LICENSE README.md CHANGELOG.md "$work/$name"
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$work" -c "$name" \
