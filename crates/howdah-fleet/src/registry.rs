@@ -99,11 +99,6 @@ impl Registry {
         }
     }
 
-    /// Returns the Valkey that holds the registry.
-    pub fn valkey(&self) -> &Valkey {
-        &self.valkey
-    }
-
     /// Returns the prefix of its keys and channels.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix

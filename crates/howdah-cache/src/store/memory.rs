@@ -406,11 +406,6 @@ impl MemoryStore {
             .count()
     }
 
-    /// Removes all pages from memory.
-    pub fn clear(&self) {
-        self.pages.clear();
-    }
-
     /// Returns the figures for the status page and the metrics.
     pub fn usage(&self) -> MemoryUsage {
         MemoryUsage {

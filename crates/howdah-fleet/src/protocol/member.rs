@@ -122,11 +122,6 @@ impl<E: Clone + PartialEq> FleetMember<E> {
         self.lease_until
     }
 
-    /// Returns whether the registry knows this member.
-    pub fn is_joined(&self) -> bool {
-        self.joined.is_some()
-    }
-
     /// Returns whether an exchange is waiting for its reply.
     pub fn awaits_reply(&self) -> bool {
         self.in_flight.is_some()

@@ -664,12 +664,6 @@ impl Responder {
         self.status
     }
 
-    /// Returns the number of bytes of this response, including heads and framing. Queued bytes are counted: if the
-    /// client goes away, the last of them never reach it.
-    pub fn bytes_sent(&self) -> u64 {
-        self.sent
-    }
-
     /// Returns the number of bytes of its body, including queued ones.
     pub fn body_bytes_sent(&self) -> u64 {
         self.body_sent

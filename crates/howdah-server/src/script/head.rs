@@ -29,16 +29,6 @@ pub enum SendFile<'h> {
     Sendfile(&'h [u8]),
 }
 
-impl SendFile<'_> {
-    /// Returns the name of the header that the script used.
-    pub fn header(&self) -> &'static str {
-        match self {
-            SendFile::AccelRedirect(_) => "X-Accel-Redirect",
-            SendFile::Sendfile(_) => "X-Sendfile",
-        }
-    }
-}
-
 /// Returns the value of the first `Location` in a script's header.
 pub fn location(head: &ScriptHead) -> Option<&[u8]> {
     let is = |name: &[u8]| name.eq_ignore_ascii_case(b"location");

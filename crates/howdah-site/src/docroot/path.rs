@@ -65,11 +65,6 @@ impl<'a> UrlPath<'a> {
     pub fn is_directory(&self) -> bool {
         self.0.ends_with(b"/")
     }
-
-    /// Copies the path, so it does not borrow from the request any more.
-    pub fn into_owned(self) -> UrlPath<'static> {
-        UrlPath(Cow::Owned(self.0.into_owned()))
-    }
 }
 
 /// Returns whether a path needs neither decoding nor cleaning. May return false for a clean path (one with a dotfile).

@@ -162,11 +162,6 @@ struct Representation<'a> {
 }
 
 impl StaticPlan {
-    /// Returns the size of the file in bytes, as routing saw it.
-    pub fn size(&self) -> u64 {
-        self.meta.size
-    }
-
     /// Returns the response to a GET or HEAD request.
     pub fn respond(self, head: &RequestHead) -> Result<StaticResponse, Refusal> {
         self.respond_at(head, SystemTime::now)
