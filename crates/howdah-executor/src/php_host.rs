@@ -99,14 +99,19 @@ impl PhpHost {
         &self.version[..end]
     }
 
-    /// Returns the version's numbers, to compare them.
-    pub fn number(&self) -> [u32; 3] {
-        let mut parts = self.version.split('.').map(|part| {
-            let digits = part.split(|c: char| !c.is_ascii_digit()).next();
-            digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
-        });
-        std::array::from_fn(|_| parts.next().unwrap_or(0))
+    /// Returns the version's numbers, to compare them; zeros if the version has fewer than three.
+    pub fn numbers(&self) -> [u32; 3] {
+        version_numbers(&self.version).unwrap_or_default()
     }
+}
+
+/// Returns the numbers of a version such as `8.2.36-1+deb12u1`, or `None` if it has fewer than three.
+pub fn version_numbers(version: &str) -> Option<[u32; 3]> {
+    let mut parts = version.split('.').map(|part| {
+        let end = part.find(|c: char| !c.is_ascii_digit());
+        part[..end.unwrap_or(part.len())].parse().ok()
+    });
+    Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
 /// The build of a PHP, as extensions must match it (`ZEND_MODULE_BUILD_ID` in Zend/zend_modules.h).
@@ -222,7 +227,7 @@ mod tests {
     fn file_of_a_program_says_which_php_it_is() {
         let host = PhpHost::parse(&program(2, GLIBC, &[HEADER, "API20250925,TS,debug"])).unwrap();
         assert_eq!(host.version, "8.5.0-dev");
-        assert_eq!((host.series(), host.number()), ("8.5", [8, 5, 0]));
+        assert_eq!((host.series(), host.numbers()), ("8.5", [8, 5, 0]));
         assert!(host.is_thread_safe && host.is_debug);
         assert_eq!(host.library_name(), "howdah-php-20250925-zts.so");
         let musl = Some("/lib/ld-musl-x86_64.so.1");

@@ -191,9 +191,8 @@ pub fn find(configured: Option<&PhpChoice>, purpose: PhpUse) -> Result<PhpProgra
         Some(PhpChoice::Series(series)) => Some(series.as_str()),
         None => None,
     };
-    let candidates = search::programs(purpose).into_iter();
-    let mut candidates =
-        candidates.filter(|(_, host)| series.is_none_or(|series| host.series() == series));
+    let mut candidates = search::programs(purpose)
+        .filter(|(_, host)| series.is_none_or(|series| host.series() == series));
     let Some((path, host)) = candidates.next() else {
         let series = series.map(str::to_owned);
         return Err(PhpUnfit::PhpMissing(series, search::directories()));
@@ -206,22 +205,26 @@ pub fn find(configured: Option<&PhpChoice>, purpose: PhpUse) -> Result<PhpProgra
 
 /// Returns the program at this path with the library for it.
 fn fit_file(path: &Path) -> Result<PhpProgram, PhpUnfit> {
-    let own = || path.to_owned();
-    match PhpHost::read(path) {
-        Ok(_) if !search::is_program(path) => {
-            let why = "it may not be executed".to_owned();
-            Err(PhpUnfit::PhpDoesNotStart(own(), why))
-        }
-        Ok(host) => fit(path, &host),
-        Err(NotAHost::Unreadable(why)) => Err(PhpUnfit::PhpFileMissing(own(), why)),
-        Err(NotAHost::NoPhp) => Err(PhpUnfit::PhpUnknown(own())),
-        Err(NotAHost::OtherMachine) => Err(PhpUnfit::PhpOtherMachine(own())),
-        Err(NotAHost::Static) => Err(PhpUnfit::PhpStatic(own())),
+    let host = read_host(path)?;
+    if !search::is_program(path) {
+        let why = "it may not be executed".to_owned();
+        return Err(PhpUnfit::PhpDoesNotStart(path.to_owned(), why));
     }
+    fit(path, &host)
+}
+
+fn read_host(path: &Path) -> Result<PhpHost, PhpUnfit> {
+    let own = path.to_owned();
+    PhpHost::read(path).map_err(|why| match why {
+        NotAHost::Unreadable(why) => PhpUnfit::PhpFileMissing(own, why),
+        NotAHost::NoPhp => PhpUnfit::PhpUnknown(own),
+        NotAHost::OtherMachine => PhpUnfit::PhpOtherMachine(own),
+        NotAHost::Static => PhpUnfit::PhpStatic(own),
+    })
 }
 
 fn fit(path: &Path, host: &PhpHost) -> Result<PhpProgram, PhpUnfit> {
-    if host.number()[..2] < OLDEST[..] {
+    if host.numbers()[..2] < OLDEST[..] {
         return Err(PhpUnfit::PhpTooOld(path.to_owned(), host.version.clone()));
     }
     if host.is_debug {
@@ -334,9 +337,20 @@ fn run_code(program: &PhpProgram, php_ini: Option<&Path>, code: &str) -> Result<
     output.map_err(started)
 }
 
-/// Does the same as [`check`] for several programs.
+/// Checks several programs and returns the version of each.
 pub fn check_all(programs: &[&PhpProgram]) -> Result<Vec<PhpVersion>, PhpUnfit> {
-    programs.iter().copied().map(check).collect()
+    programs.iter().copied().map(version).collect()
+}
+
+/// Checks a program ([`check`]) and returns its version.
+pub fn version(program: &PhpProgram) -> Result<PhpVersion, PhpUnfit> {
+    check(program)?;
+    let host = read_host(&program.host)?;
+    let thread_safety = if host.is_thread_safe { "ZTS" } else { "NTS" };
+    Ok(PhpVersion {
+        php: host.version,
+        thread_safety: thread_safety.to_owned(),
+    })
 }
 
 /// Returns advice about those of these versions that have known security holes.
@@ -345,8 +359,8 @@ pub fn advice_about(versions: &[PhpVersion]) -> Vec<String> {
     versions.into_iter().filter_map(releases::warning).collect()
 }
 
-/// Asks the program for its versions and compares them with ours.
-pub fn check(program: &PhpProgram) -> Result<PhpVersion, PhpUnfit> {
+/// Starts the program and compares the version of its library with ours.
+pub fn check(program: &PhpProgram) -> Result<(), PhpUnfit> {
     let unfit = |why: String| PhpUnfit::PhpDoesNotStart(program.host.clone(), why);
     let output = program
         .command_here()
@@ -385,13 +399,7 @@ pub fn check(program: &PhpProgram) -> Result<PhpVersion, PhpUnfit> {
         let library = program.library.clone();
         return Err(PhpUnfit::PhpOtherVersion(library, theirs, ours));
     }
-    let host = PhpHost::read(&program.host)
-        .map_err(|why| unfit(format!("its file cannot be read: {why:?}")))?;
-    let thread_safety = if host.is_thread_safe { "ZTS" } else { "NTS" };
-    Ok(PhpVersion {
-        php: host.version,
-        thread_safety: thread_safety.to_owned(),
-    })
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::time::SystemTime;
 
+use howdah_executor::php_host::version_numbers;
 use jiff::Timestamp;
 use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
@@ -51,7 +52,7 @@ pub fn warning(version: &str) -> Option<String> {
 }
 
 fn warning_on(version: &str, today: Date) -> Option<String> {
-    let [major, minor, release] = numbers(version)?;
+    let [major, minor, release] = version_numbers(version)?;
     let backports =
         "Distributions fix holes without changing the version: keep the packages up to date";
     let series = SERIES.iter().find(|s| s.numbers == [major, minor]);
@@ -67,15 +68,6 @@ fn warning_on(version: &str, today: Date) -> Option<String> {
             "PhpOutdated: PHP {version} has security holes that PHP {major}.{minor}.{safe_since} or an earlier release has fixed (as of {TABLE_DATE}). {backports}, or install a newer PHP"
         )
     })
-}
-
-/// Returns the numbers of a version such as `8.2.36-1+deb12u1`, or `None` if it has fewer than three.
-fn numbers(version: &str) -> Option<[u32; 3]> {
-    let mut parts = version.split('.').map(|part| {
-        let end = part.find(|c: char| !c.is_ascii_digit());
-        part[..end.unwrap_or(part.len())].parse().ok()
-    });
-    Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
 #[cfg(test)]

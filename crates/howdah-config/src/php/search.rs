@@ -25,8 +25,27 @@ const DIRECTORIES: [&str; 6] = [
 const REMI: &str = "/opt/remi";
 
 /// Returns the PHP programs of this machine, the preferred one first, and among programs of a kind the newest version.
-pub fn programs(purpose: PhpUse) -> Vec<(PathBuf, PhpHost)> {
-    let mut found = Vec::new();
+/// The files of a kind are read only when the iterator comes to them.
+pub fn programs(purpose: PhpUse) -> impl Iterator<Item = (PathBuf, PhpHost)> {
+    let first = match purpose {
+        PhpUse::Serve => 0,
+        PhpUse::CommandLine => KINDS.len() - 1,
+    };
+    let mut by_kind = paths_by_kind();
+    by_kind.rotate_left(first);
+    by_kind.into_iter().flat_map(|paths| {
+        let hosts = paths
+            .into_iter()
+            .filter_map(|path| PhpHost::read(&path).ok().map(|host| (path, host)));
+        let mut hosts: Vec<_> = hosts.collect();
+        hosts.sort_by_key(|(_, host)| Reverse(host.numbers()));
+        hosts
+    })
+}
+
+/// Returns the files whose names are those of PHP programs, for each of [`KINDS`].
+fn paths_by_kind() -> [Vec<PathBuf>; KINDS.len()] {
+    let mut by_kind = [const { Vec::new() }; KINDS.len()];
     let mut seen = BTreeSet::new();
     for directory in directories() {
         let entries = std::fs::read_dir(&directory).into_iter().flatten();
@@ -40,23 +59,12 @@ pub fn programs(purpose: PhpUse) -> Vec<(PathBuf, PhpHost)> {
             let path = directory.join(name);
             // Alternatives are links to a program that is found under its own name, too.
             let file = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-            if !seen.insert(file) {
-                continue;
-            }
-            if let Ok(host) = PhpHost::read(&path) {
-                found.push((kind, path, host));
+            if seen.insert(file) {
+                by_kind[kind].push(path);
             }
         }
     }
-    let rank = |kind: usize| match purpose {
-        PhpUse::Serve => kind,
-        PhpUse::CommandLine => (kind + 1) % KINDS.len(),
-    };
-    found.sort_by_key(|(kind, _, host)| (rank(*kind), Reverse(host.number())));
-    found
-        .into_iter()
-        .map(|(_, path, host)| (path, host))
-        .collect()
+    by_kind
 }
 
 /// Returns the directories to search, each once.

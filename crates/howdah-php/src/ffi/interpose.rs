@@ -6,10 +6,15 @@
 
 macro_rules! interpose {
     ($($name:ident => $replacement:ident,)*) => {
+        // SAFETY: the functions are defined in the shim. They are declared without their arguments, because nothing here
+        // calls them: only their addresses are used.
         unsafe extern "C" {
             $(fn $replacement();)*
         }
         $(
+            // SAFETY: a function of this name is expected to replace the C library's, and its replacement has the same
+            // signature. The body is one jump, which changes no register and no stack, so the replacement finds the
+            // arguments and the return address of the caller.
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             unsafe extern "C" fn $name() {

@@ -79,7 +79,7 @@ fn settings_of_variables(
 pub fn version() -> ExitCode {
     let ours = concat!("howdah ", env!("CARGO_PKG_VERSION"));
     let found = php::find(None, PhpUse::Serve).and_then(|program| {
-        let version = php::check(&program)?;
+        let version = php::version(&program)?;
         Ok((program, version))
     });
     match found {

@@ -56,7 +56,7 @@ pub fn run(arguments: &ModesArguments) -> ExitCode {
 
 fn howdah_php() -> Availability {
     let found = php::find(None, PhpUse::Serve).and_then(|program| {
-        let version = php::check(&program)?;
+        let version = php::version(&program)?;
         Ok(format!("PHP {} ({})", version.php, program))
     });
     match found {

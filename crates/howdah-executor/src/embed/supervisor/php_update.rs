@@ -177,7 +177,7 @@ impl Supervisor {
         }
         let is_program_changed = files.program != running.program;
         match self.php_update.change.take() {
-            // It has not changed since the last look, so whoever copies files is through.
+            // The files are the same as at the last look, so the program that writes them has probably finished.
             Some(change) if change.files == files => self.take_php_update(change, now),
             former => {
                 let version = match is_program_changed {
