@@ -303,6 +303,12 @@ struct Http2Server {
 }
 
 fn http2_server() -> Http2Server {
+    http2_server_for(0)
+}
+
+/// Starts a server that responds only when `expected` connections have been opened. Otherwise one thread of the tester
+/// may send all requests before another has begun.
+fn http2_server_for(expected: u64) -> Http2Server {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
@@ -316,9 +322,12 @@ fn http2_server() -> Http2Server {
         let local = tokio::task::LocalSet::new();
         local.block_on(&runtime.unwrap(), async move {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let (opened, _) = tokio::sync::watch::channel(0);
             while let Ok((socket, _)) = listener.accept().await {
                 let (requests, connections) = counted.clone();
                 connections.fetch_add(1, Ordering::Relaxed);
+                opened.send_modify(|count| *count += 1);
+                let opened = opened.subscribe();
                 tokio::task::spawn_local(async move {
                     let mut connection = h2::server::Builder::new()
                         .max_concurrent_streams(8)
@@ -332,7 +341,12 @@ fn http2_server() -> Http2Server {
                         if request.uri().path() == "/leave" && served == 10 {
                             connection.graceful_shutdown();
                         }
-                        tokio::task::spawn_local(answer(request, respond));
+                        let mut opened = opened.clone();
+                        tokio::task::spawn_local(async move {
+                            let are_all_open = opened.wait_for(|count| *count >= expected).await;
+                            drop(are_all_open.expect("the server runs as long as the test"));
+                            answer(request, respond).await;
+                        });
                     }
                 });
             }
@@ -410,7 +424,7 @@ fn http2_plan(server: &Http2Server, path: &str, concurrency: u32, requests: u64)
 fn http2_counts_are_exact() {
     for (threads, streams, concurrency, connections) in [(1, 1, 4, 4), (1, 4, 8, 2), (2, 20, 20, 2)]
     {
-        let server = http2_server();
+        let server = http2_server_for(connections);
         let mut plan = http2_plan(&server, "/x?{seq}", concurrency, 500);
         plan.connection.streams = streams;
         plan.threads = threads;
