@@ -144,6 +144,7 @@ if ! install $missing; then
     apt-get update -q </dev/null || die "apt-get update failed: check the network and /etc/apt/sources.list"
     install $missing || die "apt-get could not install: $(echo $missing)"
 fi
+apt-get clean
 
 for service in $new_services; do
     if [ -e "/lib/systemd/system/$service.service" ] && command -v systemctl >/dev/null 2>&1; then

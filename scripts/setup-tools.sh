@@ -19,8 +19,12 @@ command -v go >/dev/null 2>&1 || {
 }
 echo "setup-tools: installing helm $helm, pebble $pebble and kubernetes-validate $validate to $tools (some minutes)"
 mkdir -p "$tools/bin"
-GOBIN=$tools/bin GOFLAGS=-trimpath go install "helm.sh/helm/v3/cmd/helm@$helm"
-GOBIN=$tools/bin GOFLAGS=-trimpath go install "github.com/letsencrypt/pebble/v2/cmd/pebble@$pebble"
+# Go would keep 1.2 GB of sources and compiled packages for a next build that never comes.
+downloads=$(mktemp -d)
+trap 'rm -rf "$downloads"' EXIT
+export GOBIN="$tools/bin" GOCACHE="$downloads/cache" GOMODCACHE="$downloads/modules" GOFLAGS='-trimpath -modcacherw'
+go install "helm.sh/helm/v3/cmd/helm@$helm"
+go install "github.com/letsencrypt/pebble/v2/cmd/pebble@$pebble"
 python3 -m venv "$tools/venv"
 "$tools/venv/bin/pip" install --quiet --disable-pip-version-check "kubernetes-validate==$validate"
 touch "$done"

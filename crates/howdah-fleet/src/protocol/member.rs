@@ -566,10 +566,16 @@ impl<E: Clone + PartialEq> FleetMember<E> {
 
 impl JoinedSession {
     /// Applies the log entries after the member's position. Invalidates everything if some of them are missing.
+    ///
+    /// A reply may be older than a hint that has been processed before it. The position then stays where it is: if it
+    /// went back, the member would accept renders that began before entries that it has already confirmed.
     fn catch_up<E: Clone>(&mut self, reply: &RegistryReply<E>) -> Vec<Effect<E>> {
+        if reply.head <= self.position {
+            return Vec::new();
+        }
         let numbers = reply.records.iter().map(|record| record.number);
-        let is_whole = numbers.eq(self.position + 1..=reply.head);
-        if !is_whole && self.position != reply.head {
+        let new = numbers.filter(|number| *number > self.position);
+        if !new.eq(self.position + 1..=reply.head) {
             self.position = reply.head;
             return vec![Effect::Apply(LogEntry::Everything)];
         }

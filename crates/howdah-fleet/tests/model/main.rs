@@ -58,6 +58,8 @@ struct Faults {
     lost: u8,
     /// An exchange is carried out, but its reply is lost.
     lost_replies: u8,
+    /// An exchange is carried out, and its reply arrives after messages that were sent later.
+    slow_replies: u8,
     /// An exchange arrives after its member has taken it for lost.
     late: u8,
     /// The registry is emptied.
@@ -73,6 +75,8 @@ enum ExchangeFate {
     Answered,
     /// The exchange is carried out, but its reply is lost.
     ReplyLost,
+    /// The exchange is carried out, and its reply arrives after messages that were sent later.
+    ReplySlow,
     /// The exchange arrives after the member has taken it for lost.
     Late,
     /// The exchange is lost.
@@ -111,6 +115,8 @@ struct ModelState {
     replica: Option<ModelRegistry<()>>,
     incarnations: u8,
     late: Vec<(usize, RegistryRequest<()>)>,
+    /// Replies on their way to members. Those that do not arrive within the tick are lost.
+    replies: Vec<(usize, RegistryReply<()>)>,
     hints: Vec<(usize, EntriesHint<()>)>,
     /// The renders that members have handed over: the position in the log at which each began, and the database's
     /// version at that time. Only the oldest render of a position is kept. Renders are not removed while any member
@@ -132,6 +138,8 @@ enum ModelAction {
     Meet(usize, ExchangeFate),
     /// A late exchange arrives.
     Arrive(usize),
+    /// A slow reply arrives.
+    Deliver(usize),
     /// A member is cut off, and reaches the registry again.
     Cut(usize),
     Mend(usize),
@@ -189,6 +197,7 @@ impl ModelState {
             replica: None,
             incarnations: 0,
             late: Vec::new(),
+            replies: Vec::new(),
             hints: Vec::new(),
             renders: Vec::new(),
             writes,
@@ -230,6 +239,10 @@ impl ModelState {
                 ExchangeFate::ReplyLost => {
                     node.member.fail_exchange(self.now);
                     self.process_request(number, &request);
+                }
+                ExchangeFate::ReplySlow => {
+                    let reply = self.process_request(number, &request);
+                    self.replies.push((number, reply));
                 }
                 ExchangeFate::Late => {
                     node.member.fail_exchange(self.now);
@@ -340,6 +353,9 @@ impl ModelState {
     fn tick(&mut self) {
         self.now += 1;
         self.hints.clear();
+        for (number, _) in std::mem::take(&mut self.replies) {
+            self.nodes[number].member.fail_exchange(self.now);
+        }
         for number in 0..MEMBERS {
             if !self.nodes[number].stopped {
                 self.exchange(number);
@@ -383,6 +399,7 @@ impl Model for FleetModel {
             }
             let lucks = [
                 (ExchangeFate::ReplyLost, faults.lost_replies),
+                (ExchangeFate::ReplySlow, faults.slow_replies),
                 (ExchangeFate::Late, faults.late),
                 (ExchangeFate::Lost, faults.lost),
                 (ExchangeFate::JoinsOnly, faults.cuts),
@@ -407,9 +424,13 @@ impl Model for FleetModel {
             }
         }
         actions.extend((0..world.late.len()).map(ModelAction::Arrive));
+        let is_reached = |to: usize| !world.nodes[to].cut && !world.nodes[to].stopped;
         let hints = world.hints.iter().enumerate();
-        let heard = hints.filter(|(_, (to, _))| !world.nodes[*to].cut && !world.nodes[*to].stopped);
+        let heard = hints.filter(|(_, (to, _))| is_reached(*to));
         actions.extend(heard.map(|(at, _)| ModelAction::Hear(at)));
+        let replies = world.replies.iter().enumerate();
+        let delivered = replies.filter(|(_, (to, _))| is_reached(*to));
+        actions.extend(delivered.map(|(at, _)| ModelAction::Deliver(at)));
         if faults.emptied > 0 {
             actions.push(ModelAction::Empty);
         }
@@ -444,9 +465,15 @@ impl Model for FleetModel {
                 let effects = world.nodes[to].member.handle_hint(world.now, hint);
                 world.apply(to, &effects);
             }
+            ModelAction::Deliver(at) => {
+                let (to, reply) = world.replies.remove(at);
+                let effects = world.nodes[to].member.handle_reply(world.now, reply);
+                world.apply(to, &effects);
+            }
             ModelAction::Meet(number, luck) => {
                 match luck {
                     ExchangeFate::ReplyLost => faults.lost_replies -= 1,
+                    ExchangeFate::ReplySlow => faults.slow_replies -= 1,
                     ExchangeFate::Late => faults.late -= 1,
                     ExchangeFate::Lost => faults.lost -= 1,
                     ExchangeFate::JoinsOnly => faults.cuts -= 1,
@@ -474,6 +501,7 @@ impl Model for FleetModel {
             }
             ModelAction::Restart(number) => {
                 faults.restarts -= 1;
+                world.replies.retain(|(to, _)| *to != number);
                 let node = &mut world.nodes[number];
                 node.member = FleetMember::new(name(number), self.timing.clone(), world.now);
                 node.page = world.database;
@@ -545,6 +573,7 @@ const NO_FAULTS: Faults = Faults {
     deaths: 0,
     lost: 0,
     lost_replies: 0,
+    slow_replies: 0,
     late: 0,
     emptied: 0,
     failovers: 0,
@@ -648,6 +677,11 @@ fn model_with_lost_and_late_messages() {
         ..NO_FAULTS
     };
     explore("messages", 5, 1, faults);
+    let faults = Faults {
+        slow_replies: 1,
+        ..NO_FAULTS
+    };
+    explore("a slow reply", 6, 2, faults);
     let faults = Faults {
         late: 1,
         cuts: 1,

@@ -550,8 +550,15 @@ fn wordpress_runs(home: &WordpressHome, members: usize, release: bool) -> (u64, 
         std::thread::scope(|scope| {
             for (server, path) in servers.iter().flat_map(|s| PAGES.map(|path| (s, path))) {
                 scope.spawn(move || {
-                    let page = read(server, path).text();
-                    assert!(page.contains(&format!("Edition {edition}.")), "{page}");
+                    let page = read(server, path);
+                    let text = page.text();
+                    assert!(
+                        text.contains(&format!("Edition {edition}.")),
+                        "{path} of {} after the write on {}, one release {release}: {:?} {text}",
+                        server.address(),
+                        writer.address(),
+                        page.head,
+                    );
                 });
             }
         });
