@@ -10,6 +10,8 @@ mod dashboard;
 mod documented;
 mod documents;
 #[cfg(feature = "packages")]
+mod getting_started;
+#[cfg(feature = "packages")]
 mod import;
 #[cfg(feature = "packages")]
 mod jobs;
@@ -20,4 +22,6 @@ mod programs;
 #[cfg(feature = "packages")]
 mod prometheus;
 mod settings;
+#[cfg(feature = "packages")]
+mod site;
 mod swoole;

@@ -1,0 +1,223 @@
+//! Follows `docs/getting-started.md` as a reader would: writes its files and types its commands, in the page's order.
+//! Every line of output on the page must be in the real output; `…` stands for any text, and the page may leave lines
+//! out. The lines are in the page's order, except those of logs, which several threads write. Only the ports are
+//! replaced, by free ones.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use howdah_tests::process::{Process, wait_until};
+use howdah_tests::rig::{free_address, howdah_program};
+use howdah_tests::scratch::{Scratch, repository};
+
+/// The ports that the page uses.
+const PORTS: [&str; 3] = ["8080", "8443", "9180"];
+/// How long a server may take to start, and how long its log may take to have a line.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// One thing that the page asks its reader to do.
+#[derive(Debug)]
+enum Step {
+    /// Save a file, or append to it.
+    Write {
+        path: String,
+        text: String,
+        append: bool,
+    },
+    /// Type a command, which prints these lines and others.
+    Type {
+        command: String,
+        output: Vec<String>,
+    },
+}
+
+#[test]
+fn every_step_of_getting_started_does_what_the_page_says() {
+    let page = std::fs::read_to_string(repository().join("docs/getting-started.md"))
+        .expect("the page is text");
+    let mut page_here = page;
+    for port in PORTS {
+        let free = free_address().port().to_string();
+        page_here = page_here.replace(&format!(":{port}"), &format!(":{free}"));
+    }
+    let steps = steps_of(&page_here);
+    assert!(steps.len() > 20, "only {} steps", steps.len());
+
+    let reader = Reader::new();
+    let mut server: Option<Process> = None;
+    for step in &steps {
+        match step {
+            Step::Write { path, text, append } => reader.write(path, text, *append),
+            Step::Type { command, output } if command.starts_with("howdah serve ") => {
+                // The reader has stopped the server before with Ctrl-C.
+                drop(server.take());
+                let started = Process::start("the server", &mut reader.command(command));
+                wait_until(&format!("{command}: {output:?}"), DEADLINE, || {
+                    contains(&started.log(), output)
+                });
+                server = Some(started);
+            }
+            Step::Type { command, output } => reader.check(command, output),
+        }
+    }
+}
+
+/// The directory and the shell of a reader.
+struct Reader {
+    scratch: Scratch,
+    path: String,
+}
+
+impl Reader {
+    fn new() -> Reader {
+        let program = howdah_program();
+        let directory = program.parent().expect("the program is in a directory");
+        let path = std::env::var("PATH").expect("PATH is set");
+        Reader {
+            scratch: Scratch::new("getting-started"),
+            path: format!("{}:{path}", directory.display()),
+        }
+    }
+
+    fn write(&self, path: &str, text: &str, append: bool) {
+        let before = match append {
+            true => {
+                std::fs::read_to_string(self.scratch.join(path)).expect("the file is there") + "\n"
+            }
+            false => String::new(),
+        };
+        self.scratch.write(Path::new(path), before + text);
+    }
+
+    fn command(&self, command: &str) -> Command {
+        let mut shell = Command::new("bash");
+        shell
+            .args(["-c", &format!("exec {command}")])
+            .current_dir(self.scratch.path())
+            .env("PATH", &self.path)
+            .env("HOME", self.scratch.path())
+            .env("XDG_RUNTIME_DIR", self.scratch.path());
+        shell
+    }
+
+    /// Types a command and compares what it prints.
+    fn check(&self, command: &str, expected: &[String]) {
+        let is_log = command.starts_with("cat ");
+        let mut printed = String::new();
+        let mut run = || {
+            let output = self.command(command).output().expect("bash can be started");
+            printed = String::from_utf8_lossy(&output.stdout).into_owned()
+                + &String::from_utf8_lossy(&output.stderr);
+            match is_log {
+                true => contains(&printed, expected),
+                false => contains_in_order(&printed, expected),
+            }
+        };
+        let holds = match is_log {
+            // A line of the access log is written within a second.
+            true => {
+                wait_until(&format!("{command} to print {expected:?}"), DEADLINE, run);
+                true
+            }
+            false => run(),
+        };
+        assert!(
+            holds,
+            "{command}\nprints:\n{printed}\nbut the page says:\n{}",
+            expected.join("\n")
+        );
+    }
+}
+
+fn contains(printed: &str, expected: &[String]) -> bool {
+    expected
+        .iter()
+        .all(|wanted| printed.lines().any(|line| fits(wanted, line)))
+}
+
+fn contains_in_order(printed: &str, expected: &[String]) -> bool {
+    let mut lines = printed.lines();
+    expected
+        .iter()
+        .all(|wanted| lines.any(|line| fits(wanted, line)))
+}
+
+/// Returns whether a printed line is the page's, in which `…` is any text. A line of a header ends with a CR.
+fn fits(wanted: &str, printed: &str) -> bool {
+    let printed = printed.trim_end();
+    let mut parts = wanted.split('…');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = printed.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+fn steps_of(page: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut file: Option<(String, bool)> = None;
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let comment = |word: &str| line.strip_prefix(word)?.strip_suffix(" -->");
+        if let Some(path) = comment("<!-- file: ") {
+            file = Some((path.to_owned(), false));
+        } else if let Some(path) = comment("<!-- append: ") {
+            file = Some((path.to_owned(), true));
+        } else if let Some(language) = line.strip_prefix("```") {
+            let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            if let Some((path, append)) = file.take() {
+                let text = block.join("\n") + "\n";
+                steps.push(Step::Write { path, text, append });
+            } else if language == "console" {
+                steps.extend(commands_of(&block));
+            } else {
+                panic!("a block of {language:?} is neither a file nor commands: {block:?}");
+            }
+        }
+    }
+    steps
+}
+
+fn commands_of(block: &[&str]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for line in block {
+        if let Some(command) = line.strip_prefix("$ ") {
+            steps.push(Step::Type {
+                command: command.to_owned(),
+                output: Vec::new(),
+            });
+        } else if let Some(Step::Type { output, .. }) = steps.last_mut() {
+            output.push((*line).to_owned());
+        } else {
+            panic!("output without a command: {line}");
+        }
+    }
+    steps
+}
+
+#[test]
+fn dots_of_the_page_are_any_text() {
+    for (wanted, printed) in [
+        ("a", "a"),
+        ("a …", "a bc"),
+        ("…/site; x", "found in /tmp/site; x"),
+        ("GET … qt=- child=… id=…", "GET / 1 qt=- child=3 id=7"),
+        ("x-cache: HIT", "x-cache: HIT\r"),
+    ] {
+        assert!(fits(wanted, printed), "{wanted:?} {printed:?}");
+    }
+    for (wanted, printed) in [("a", "ab"), ("a … c", "a b"), ("… qt=- id=…", "qt=1 id=2")] {
+        assert!(!fits(wanted, printed), "{wanted:?} {printed:?}");
+    }
+}
