@@ -7,7 +7,7 @@
 The documents' links work on a code host, so this script changes as little as possible. It copies the documents into one
 directory, with the paths that they have in the repository, and does three things there:
 
-- `docs/SUMMARY.md` becomes the summary of the whole book, and its line `<!-- pages of FOLDER/ -->` becomes the pages of
+- `docs/site/SUMMARY.md` becomes the summary of the whole book, and its line `<!-- pages of FOLDER/ -->` becomes the pages of
   that folder of `docs`, in the order in which its README.md links to them;
 - a link to a file that is not a document leads to the repository at URL;
 - a document that the summary does not name is an error.
@@ -25,6 +25,8 @@ import sys
 
 MDBOOK = "0.5.4"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+# The site's own files: its settings, style and summary.
+SITE = ROOT / "docs" / "site"
 # Documents outside of `docs`, by their path in the repository.
 MORE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "ARCHITECTURE.md",
         "tests/outside-suites/results.md"]
@@ -49,7 +51,7 @@ def main():
     documents = stage(source, repository)
     (source / "SUMMARY.md").write_text(summary(documents))
     for name in ["book.toml", "site.css"]:
-        shutil.copy(ROOT / "docs" / name, source)
+        shutil.copy(SITE / name, source)
     environment = os.environ | {
         "MDBOOK_OUTPUT__HTML__GIT_REPOSITORY_URL": repository,
         "MDBOOK_OUTPUT__HTML__EDIT_URL_TEMPLATE": f"{repository}/edit/main/{{path}}",
@@ -88,7 +90,7 @@ def stage(source, repository):
     """Copies the documents and their pictures to `source`, and returns the documents' paths."""
     files = [pathlib.Path(name) for name in MORE]
     files += sorted(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*") if path.suffix in [".md", ".png", ".svg"])
-    files = [file for file in files if file.name != "SUMMARY.md"]
+    files.remove(SITE.relative_to(ROOT) / "SUMMARY.md")
     for file in files:
         (source / file).parent.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".md":
@@ -127,15 +129,15 @@ def absolute(line, file, files, repository):
 def summary(documents):
     """Returns the summary of the book, whose links begin at the repository's root."""
     lines = []
-    for line in (ROOT / "docs" / "SUMMARY.md").read_text().splitlines():
+    for line in (SITE / "SUMMARY.md").read_text().splitlines():
         folder = re.fullmatch(r"<!-- pages of (\w+)/ -->", line)
         lines += pages_of(folder[1], documents) if folder else [line]
     text = "\n".join(lines) + "\n"
-    text = LINK.sub(lambda link: link[1] + os.path.normpath(f"docs/{link[2]}"), text)
+    text = LINK.sub(lambda link: link[1] + os.path.normpath(f"docs/site/{link[2]}"), text)
     listed = [link[2] for link in LINK.finditer(text)]
     missing = [str(file) for file in documents if str(file) not in listed]
     if missing:
-        sys.exit(f"docs: docs/SUMMARY.md does not name {', '.join(missing)}")
+        sys.exit(f"docs: docs/site/SUMMARY.md does not name {', '.join(missing)}")
     return text
 
 
@@ -150,7 +152,7 @@ def pages_of(folder, documents):
     if unlisted:
         sys.exit(f"docs: {readme.relative_to(ROOT)} does not link to {', '.join(unlisted)}")
     pages.sort(key=order.index)
-    entry = "- [{}]({}/{})".format
+    entry = "- [{}](../{}/{})".format
     return [entry(title(readme), folder, "README.md")] + [
         "    " + entry(title(readme.parent / page), folder, page) for page in pages]
 
