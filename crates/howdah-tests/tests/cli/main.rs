@@ -10,8 +10,6 @@ mod dashboard;
 mod documented;
 mod documents;
 #[cfg(feature = "packages")]
-mod getting_started;
-#[cfg(feature = "packages")]
 mod import;
 #[cfg(feature = "packages")]
 mod jobs;
@@ -25,3 +23,5 @@ mod settings;
 #[cfg(feature = "packages")]
 mod site;
 mod swoole;
+#[cfg(feature = "packages")]
+mod typed;

@@ -1,20 +1,31 @@
-//! Follows `docs/getting-started.md` as a reader would: writes its files and types its commands, in the page's order.
-//! Every line of output on the page must be in the real output; `…` stands for any text, and the page may leave lines
-//! out. The lines are in the page's order, except those of logs, which several threads write. Only the ports are
-//! replaced, by free ones.
+//! Types the commands of documents as a reader would, and compares what they print. Every line of output on the page must
+//! be in the real output; `…` stands for any text, and the page may leave lines out. The lines are in the page's order,
+//! except those of logs, which several threads write.
+
+mod getting_started;
+mod troubleshooting;
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use howdah_tests::process::{Process, wait_until};
+use howdah_tests::process::wait_until;
 use howdah_tests::rig::{free_address, howdah_program};
 use howdah_tests::scratch::{Scratch, repository};
 
-/// The ports that the page uses.
-const PORTS: [&str; 3] = ["8080", "8443", "9180"];
 /// How long a server may take to start, and how long its log may take to have a line.
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Returns a document in which these ports are replaced by free ones.
+fn page_with_free_ports(name: &str, ports: &[&str]) -> String {
+    let path = repository().join(name);
+    let mut page = std::fs::read_to_string(path).expect("the page is text");
+    for port in ports {
+        let free = free_address().port().to_string();
+        page = page.replace(&format!(":{port}"), &format!(":{free}"));
+    }
+    page
+}
 
 /// One thing that the page asks its reader to do.
 #[derive(Debug)]
@@ -32,37 +43,6 @@ enum Step {
     },
 }
 
-#[test]
-fn every_step_of_getting_started_does_what_the_page_says() {
-    let page = std::fs::read_to_string(repository().join("docs/getting-started.md"))
-        .expect("the page is text");
-    let mut page_here = page;
-    for port in PORTS {
-        let free = free_address().port().to_string();
-        page_here = page_here.replace(&format!(":{port}"), &format!(":{free}"));
-    }
-    let steps = steps_of(&page_here);
-    assert!(steps.len() > 20, "only {} steps", steps.len());
-
-    let reader = Reader::new();
-    let mut server: Option<Process> = None;
-    for step in &steps {
-        match step {
-            Step::Write { path, text, append } => reader.write(path, text, *append),
-            Step::Type { command, output } if command.starts_with("howdah serve ") => {
-                // The reader has stopped the server before with Ctrl-C.
-                drop(server.take());
-                let started = Process::start("the server", &mut reader.command(command));
-                wait_until(&format!("{command}: {output:?}"), DEADLINE, || {
-                    contains(&started.log(), output)
-                });
-                server = Some(started);
-            }
-            Step::Type { command, output } => reader.check(command, output),
-        }
-    }
-}
-
 /// The directory and the shell of a reader.
 struct Reader {
     scratch: Scratch,
@@ -75,7 +55,7 @@ impl Reader {
         let directory = program.parent().expect("the program is in a directory");
         let path = std::env::var("PATH").expect("PATH is set");
         Reader {
-            scratch: Scratch::new("getting-started"),
+            scratch: Scratch::new("typed"),
             path: format!("{}:{path}", directory.display()),
         }
     }
@@ -103,18 +83,19 @@ impl Reader {
 
     /// Types a command and compares what it prints.
     fn check(&self, command: &str, expected: &[String]) {
-        let is_log = command.starts_with("cat ");
+        // These show what a server has done a moment ago.
+        let is_awaited = command.starts_with("cat ") || command.starts_with("howdah status");
         let mut printed = String::new();
         let mut run = || {
             let output = self.command(command).output().expect("bash can be started");
             printed = String::from_utf8_lossy(&output.stdout).into_owned()
                 + &String::from_utf8_lossy(&output.stderr);
-            match is_log {
+            match command.starts_with("cat ") {
                 true => contains(&printed, expected),
                 false => contains_in_order(&printed, expected),
             }
         };
-        let holds = match is_log {
+        let holds = match is_awaited {
             // A line of the access log is written within a second.
             true => {
                 wait_until(&format!("{command} to print {expected:?}"), DEADLINE, run);
