@@ -66,7 +66,7 @@ impl SourceReader {
                 return Err(fail(number + 1, why));
             }
             if line.contains(&0) {
-                let why = "NotText: there is a NUL byte: this is no configuration file";
+                let why = "NotText: there is a NUL byte, so this is not a configuration file";
                 return Err(fail(number + 1, why.to_owned()));
             }
         }
@@ -86,7 +86,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
     // Opening a FIFO or a device could block.
     let meta = fs::metadata(path).map_err(cannot)?;
     if !meta.is_file() {
-        return Err("cannot be read: it is no regular file".to_owned());
+        return Err("cannot be read: it is not a regular file".to_owned());
     }
     if meta.len() > MAX_FILE_BYTES {
         return Err("TooLong: the file has more than 10 MiB".to_owned());
