@@ -171,6 +171,6 @@ mod tests {
         let missing = files.read(&directory.path().join("y")).unwrap_err();
         assert!(missing.to_string().contains("y:1: cannot be read"));
         let directory = files.read(directory.path()).unwrap_err();
-        assert!(directory.to_string().contains("no regular file"));
+        assert!(directory.to_string().contains("not a regular file"));
     }
 }
