@@ -17,12 +17,13 @@ simulate-arguments = $(if $(SEED),--seed $(SEED),--seconds $(if $(HOURS),$(shell
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: tarball php-library test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly instructions
+.PHONY: docs tarball php-library test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly instructions
 
 help:
 	@echo 'make build   target/release/howdah, howdah-import, howdah-bench and the library for PHP'
 	@echo 'make php-library PHP_CONFIG=php-config8.4   the library for another PHP, in target/php-libraries'
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
+	@echo 'make docs    the site of the documentation in target/docs/site; REPOSITORY=https://... is for its links'
 	@echo 'make packages   Debian packages of this release in target/packages'
 	@echo 'make image   a container image of those packages in target/image; test-image runs it'
 	@echo 'make tarball   the programs of those packages with an install.sh, in target/tarball'
@@ -78,6 +79,10 @@ demo: demo-build demo-site
 	echo; \
 	exec "$(TARGET)/debug/howdah" serve "$(DEMO_DIR)/site" --listen $(LISTEN) --env "DEMO_DATA=$$data" \
 	  -d upload_max_filesize=10M -d post_max_size=12M
+
+# The links to the source lead to REPOSITORY.
+docs: toolchain
+	@CARGO="$(CARGO)" scripts/docs.py $(if $(REPOSITORY),--repository $(REPOSITORY))
 
 # For another PHP than that of `make build`: PHP_CONFIG=php-config8.4, or PHP_HEADERS=DIRECTORY.
 php-library: toolchain

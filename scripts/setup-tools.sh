@@ -1,13 +1,15 @@
 #!/bin/sh
 # Installs what tests need and Debian does not have, in these versions, to $HOWDAH_TOOLS (by default
-# ~/.cache/howdah): helm and pebble, built by Go, and kubernetes-validate, by pip. Debian's pebble does not know
-# ARI (RFC 9773). Does nothing when they are there. Go 1.21 or later fetches the version that helm needs by itself.
+# ~/.cache/howdah): helm and pebble, built by Go, kubernetes-validate, by pip, and mdBook (scripts/docs.py). Debian's
+# pebble does not know ARI (RFC 9773). Does nothing when they are there. Go 1.21 or later fetches the version that helm
+# needs by itself.
 set -eu
 
 helm=v3.19.2
 pebble=v2.10.3
 validate=1.37.0
 tools=${HOWDAH_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/howdah}
+"${0%/*}/docs.py" --install
 # Written last: an installation that was interrupted begins again.
 done=$tools/installed-helm-$helm-pebble-$pebble-kubernetes-validate-$validate
 [ -e "$done" ] && exit 0

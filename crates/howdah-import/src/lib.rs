@@ -12,6 +12,8 @@
 //! part of the site instead of opening it.
 
 pub mod apache;
+#[cfg(test)]
+mod coming_from;
 pub mod directive;
 pub mod expression;
 pub mod fpm;

@@ -66,7 +66,7 @@ impl SourceReader {
                 return Err(fail(number + 1, why));
             }
             if line.contains(&0) {
-                let why = "NotText: there is a NUL byte: this is no configuration file";
+                let why = "NotText: there is a NUL byte, so this is not a configuration file";
                 return Err(fail(number + 1, why.to_owned()));
             }
         }
@@ -86,7 +86,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
     // Opening a FIFO or a device could block.
     let meta = fs::metadata(path).map_err(cannot)?;
     if !meta.is_file() {
-        return Err("cannot be read: it is no regular file".to_owned());
+        return Err("cannot be read: it is not a regular file".to_owned());
     }
     if meta.len() > MAX_FILE_BYTES {
         return Err("TooLong: the file has more than 10 MiB".to_owned());
@@ -171,6 +171,6 @@ mod tests {
         let missing = files.read(&directory.path().join("y")).unwrap_err();
         assert!(missing.to_string().contains("y:1: cannot be read"));
         let directory = files.read(directory.path()).unwrap_err();
-        assert!(directory.to_string().contains("no regular file"));
+        assert!(directory.to_string().contains("not a regular file"));
     }
 }

@@ -87,7 +87,7 @@ impl FileParser<'_> {
         require_arguments(2, all)?;
         let methods = self.methods;
         for word in &all[1..] {
-            let address = Address::parse(word).ok_or("it is no address, and no name of a host")?;
+            let address = Address::parse(word).ok_or("it is neither an address nor a host name")?;
             // Users write `Allow from none`, which Apache takes for the name of a host that does not exist.
             if address == Address::Host && !word.eq_ignore_ascii_case("none") {
                 let why = "names of hosts are not looked up: nobody has that name";
@@ -152,7 +152,7 @@ impl FileParser<'_> {
                     .iter()
                     .map(|word| Network::parse(word))
                     .collect::<Option<_>>();
-                Requirement::Address(networks.ok_or("it is no address")?)
+                Requirement::Address(networks.ok_or("it is not an address")?)
             }
             "host" => {
                 let why = "names of hosts are not looked up: nobody has that name";

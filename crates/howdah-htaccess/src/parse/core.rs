@@ -189,7 +189,7 @@ impl FileParser<'_> {
             (true, None) => return Err("the URL to redirect to is missing"),
             (false, Some(_)) => return Err("the status takes no URL"),
             (true, Some(to)) if !matches && !is_url(to.as_bytes()) && !to.starts_with('/') => {
-                return Err("it redirects to something that is no URL");
+                return Err("its target is not a URL");
             }
             _ => {}
         }

@@ -158,7 +158,7 @@ impl Problem {
             }
             Problem::TooLong => format!("{file} is too long"),
             Problem::Unreadable => format!("{file} cannot be read"),
-            Problem::NotAFile => format!("{file} is no file"),
+            Problem::NotAFile => format!("{file} is not a regular file"),
         }
         .into()
     }

@@ -18,7 +18,7 @@ pub fn restricts_access(line: &Directive) -> bool {
 pub fn irrelevant_reason(directive: &Directive) -> Option<&'static str> {
     let is_disabled = |word: &String| word.eq_ignore_ascii_case("disabled");
     if directive.name == "userdir" && directive.args.iter().all(is_disabled) {
-        return Some("there are no directories of users");
+        return Some("Howdah has no directories of users");
     }
     match directives::find(&directive.name)?.import {
         ImportRole::Irrelevant(topic) => Some(reason(topic)),
@@ -30,25 +30,27 @@ fn reason(topic: IrrelevantTopic) -> &'static str {
     match topic {
         IrrelevantTopic::Compression => COMPRESSION,
         IrrelevantTopic::FileSending => FILES,
-        IrrelevantTopic::HostsOwn => "hosts have their own",
+        IrrelevantTopic::HostsOwn => "each host has its own setting",
         IrrelevantTopic::Http2 => PROTOCOL,
-        IrrelevantTopic::Listings => "Howdah makes no listings of directories",
+        IrrelevantTopic::Listings => "Howdah does not list directories",
         IrrelevantTopic::Logging => LOGGING,
-        IrrelevantTopic::Measures => "howdah status has it",
+        IrrelevantTopic::Measures => "howdah status shows it",
         IrrelevantTopic::NameBasedHosts => "sites are chosen by name at every address",
         IrrelevantTopic::Negotiation => {
             "a path names its file in full: there is no content negotiation"
         }
-        IrrelevantTopic::Passwords => "rules carry it over that ask for a password",
+        IrrelevantTopic::Passwords => "the rules that ask for a password contain it",
         IrrelevantTopic::PhpProcesses => "Howdah runs PHP's processes itself",
-        IrrelevantTopic::Proxying => "proxy rules keep connections, and pass on what Apache does",
+        IrrelevantTopic::Proxying => {
+            "proxy rules reuse connections, and pass on the same headers as Apache"
+        }
         IrrelevantTopic::Rewriting => "rules run once, from top to bottom",
         IrrelevantTopic::Service => SERVICE,
         IrrelevantTopic::SlashRedirects => REDIRECTS,
         IrrelevantTopic::Stapling => STAPLING,
         IrrelevantTopic::Tls => TLS,
         IrrelevantTopic::TlsSessions => SESSIONS,
-        IrrelevantTopic::Trace => "Howdah answers no TRACE",
+        IrrelevantTopic::Trace => "Howdah refuses TRACE",
         IrrelevantTopic::Tuning => TUNING,
         IrrelevantTopic::Version => VERSION,
     }
@@ -66,13 +68,13 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
             false,
         ),
         MissingFeature::CertificateOrders => (
-            "leave [[site.certificate]] out, and Howdah orders certificates by itself (docs/https.md)",
+            "without [[site.certificate]], Howdah orders certificates by itself (docs/https.md)",
             false,
         ),
-        MissingFeature::ChangedAnswers => ("Howdah does not change answers", false),
+        MissingFeature::ChangedAnswers => ("Howdah does not change responses", false),
         MissingFeature::ClientCertificates => ("[tls] client_ca, for all sites", true),
         MissingFeature::Conditions => (
-            "rules with these conditions (docs/access.md), or an .htaccess file: htaccess = \"on\" reads <If>",
+            "rules with these conditions (docs/access.md), or an .htaccess file: htaccess = \"on\" reads `<If>`",
             directive.inner().iter().any(restricts_access),
         ),
         MissingFeature::Cookies => ("Howdah sets no cookies of its own", false),
@@ -95,10 +97,10 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
         MissingFeature::RequestSize => ("[limits] header and max_body_size of the site", true),
         MissingFeature::RewriteMap => ("rules in place of the map: path and redirect", false),
         MissingFeature::Scripting => ("rules, or an application", true),
-        MissingFeature::SlowAnswers => ("nothing slows answers down", true),
+        MissingFeature::SlowAnswers => ("Howdah does not slow responses down", true),
         MissingFeature::Spelling => ("a path names its file in full", false),
         MissingFeature::UpstreamCertificates => (
-            "a server's certificate is checked as the system does (docs/proxy.md)",
+            "a server's certificate is checked with the system's authorities (docs/proxy.md)",
             false,
         ),
         MissingFeature::UpstreamErrors => ("error_pages are for Howdah's own errors", false),

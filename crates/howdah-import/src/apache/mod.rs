@@ -33,7 +33,7 @@ mod host;
 mod host_context;
 mod hosts;
 mod https_redirect;
-mod known;
+pub(crate) mod known;
 mod layers;
 mod legacy;
 mod links;

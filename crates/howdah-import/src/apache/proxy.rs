@@ -182,7 +182,9 @@ fn parse_target(context: &HostContext<'_, '_>, text: &str) -> Result<ProxyPassTa
         "balancer" => balancer_members(context, server)?,
         "https" | "wss" => vec![format!("https://{}", with_port(server, 443)?)],
         "h2" => {
-            return Err("HTTP/2 over TLS is not spoken to servers: https in its place".to_owned());
+            return Err(
+                "Howdah does not use HTTP/2 over TLS to other servers: write https".to_owned(),
+            );
         }
         _ => return Err("Howdah speaks HTTP and FastCGI to other servers".to_owned()),
     };

@@ -7,11 +7,12 @@ use crate::reasons::{
 
 const SCRIPTS_REASON: &str = "Howdah finds the script and its PATH_INFO by itself";
 const MODULES_REASON: &str =
-    "Howdah has no modules to load; what they bring is listed by its own lines";
+    "Howdah has no modules to load; the lines that use a module are listed by themselves";
 const RESOLVER_REASON: &str = "names are looked up by the system";
 const WEBSOCKET_REASON: &str = "proxy rules pass WebSocket through by themselves";
 
-const IRRELEVANT_DIRECTIVES: &[(&str, &[&str])] = &[
+/// Each reason with its directives.
+pub(crate) const IRRELEVANT_DIRECTIVES: &[(&str, &[&str])] = &[
     (
         TUNING,
         &[
@@ -263,7 +264,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
             "Howdah does not change bodies: do it in the application"
         }
         "map" | "geo" | "split_clients" | "geoip_country" | "geoip2" => {
-            "rules have no variables of their own; where it decides something, write rules for each case, or let PHP decide"
+            "rules have no variables of their own; write a rule for each case, or let PHP decide"
         }
         "fastcgi_cache"
         | "fastcgi_cache_path"
@@ -278,7 +279,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         | "fastcgi_cache_background_update"
         | "fastcgi_cache_purge"
         | "fastcgi_cache_revalidate" => {
-            "the page cache knows the application, and needs none of this: cache = \"on\" in [[site]] (docs/cache.md); try \"dry-run\" first"
+            "the page cache knows the application and needs no such settings: cache = \"on\" in [[site]] (docs/cache.md); try \"dry-run\" first"
         }
         "limit_req" | "limit_req_zone" | "limit_conn" | "limit_conn_zone" => {
             return Some((
@@ -286,26 +287,26 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
                 true,
             ));
         }
-        "limit_req_status" | "limit_conn_status" => "what is beyond a limit gets 429",
+        "limit_req_status" | "limit_conn_status" => "a request beyond a limit gets 429",
         "limit_req_log_level"
         | "limit_conn_log_level"
         | "limit_req_dry_run"
-        | "limit_conn_dry_run" => "what is beyond a limit is in the log once a minute",
-        "limit_rate" | "limit_rate_after" => "Howdah sends as fast as the client takes it",
+        | "limit_conn_dry_run" => "the log names a client that exceeds a limit once a minute",
+        "limit_rate" | "limit_rate_after" => "Howdah sends as fast as the client reads",
         "allow" | "deny" | "satisfy" => {
             return Some((
-                "access by address; what it is for is closed in the configuration",
+                "access by address; the part of the site that it guards is closed in the configuration",
                 true,
             ));
         }
         "auth_basic" | "auth_basic_user_file" | "auth_jwt" => {
             return Some((
-                "authentication; what it is for is closed in the configuration",
+                "authentication; the part of the site that it guards is closed in the configuration",
                 true,
             ));
         }
         "fastcgi_hide_header" | "fastcgi_pass_header" | "fastcgi_ignore_headers" => {
-            "set_header of a rule with an empty value removes a field"
+            "set_header of a rule with an empty value removes a header"
         }
         "default_type" => "types of the site by extension, or a rule with `type`",
         "error_log" => "one error log for all sites, which names the site",
@@ -328,22 +329,22 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
             ));
         }
         "stub_status" => "[status] path and allow show more than this",
-        "stream" | "mail" => "Howdah serves HTTP alone",
+        "stream" | "mail" => "Howdah serves only HTTP",
         "if" => "rules have no such condition",
         "upstream" => "no fastcgi_pass or proxy_pass that is carried over names it",
         "env" => "[pool.NAME.env], or clear_env = false, for PHP's processes",
         "dav_methods" | "create_full_put_path" | "dav_access" | "dav_ext_methods" => {
             "Howdah writes no files: an application has to"
         }
-        "mp4" | "flv" | "slice" => "Howdah answers byte ranges, and knows nothing of the format",
+        "mp4" | "flv" | "slice" => "Howdah sends byte ranges and does not know the format",
         "proxy_hide_header"
         | "proxy_redirect"
         | "proxy_cookie_path"
         | "proxy_cookie_domain"
         | "proxy_cookie_flags" => {
-            "answers of other servers are passed on as they are, but for set_header"
+            "responses of other servers are passed on unchanged, except by set_header"
         }
-        _ if name.starts_with("proxy_cache") => "answers of other servers are not kept",
+        _ if name.starts_with("proxy_cache") => "responses of other servers are not stored",
         _ if name.starts_with("proxy_ssl") => "servers are spoken to without TLS",
         _ if name.starts_with("proxy_") => "proxy rules have no such option (docs/proxy.md)",
         _ if name.starts_with("uwsgi_")

@@ -258,7 +258,10 @@ fn translate_if(
     }
     both.exceptions.extend(when.exceptions.iter().cloned());
     match checks_not_a_directory(block, &work.constants) {
-        true => ledger.mark_different(block.id, "for what is no file and no directory"),
+        true => ledger.mark_different(
+            block.id,
+            "it applies to paths that are neither a file nor a directory",
+        ),
         false => ledger.mark_carried(block.id),
     }
     self::translate_block(work, block.inner(), &both, prefix);

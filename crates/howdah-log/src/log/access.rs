@@ -414,6 +414,68 @@ mod tests {
         assert_eq!(json["span_id"], "00f067aa0ba902b7");
     }
 
+    /// Returns the first column of the tables of docs/access-log.md below a heading.
+    fn documented_fields(heading: &str) -> Vec<String> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/access-log.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let section = page.split("\n## ").find(|part| part.starts_with(heading));
+        let rows = section.unwrap().lines().filter_map(|line| {
+            let (field, _) = line.strip_prefix("| `")?.split_once('`')?;
+            Some(field.to_owned())
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn access_log_fields_are_documented_in_their_order() {
+        let context = SpanContext {
+            trace_id: [1; 16],
+            span_id: [2; 8],
+        };
+        let tls = NegotiatedTls {
+            protocol: "TLSv1.3",
+            cipher: "TLS_AES_128_GCM_SHA256",
+            server_name: None,
+            http2: false,
+            challenge: false,
+            resumed: false,
+            client: Vec::new(),
+            names: [].into(),
+        };
+        let full = AccessEntry {
+            user: b"ann",
+            referer: b"/",
+            tls: Some(&tls),
+            run: RunTiming {
+                queued: Some(Duration::from_micros(20)),
+                child: Some(3),
+            },
+            cache: Some(CacheVerdict::Pass(howdah_cache::pass::Pass::Method)),
+            cache_cause: Some("a.php:1"),
+            error: Some("ChildDied"),
+            trace: Some(&context),
+            ..entry()
+        };
+        let json = line(&full, AccessFormat::Json);
+        // serde_json would sort the names.
+        let names = json.split(",\"").map(|field| {
+            let name = field.trim_start_matches("{\"").split('"').next();
+            name.unwrap().to_owned()
+        });
+        assert_eq!(documented_fields("JSON\n"), names.collect::<Vec<_>>());
+
+        let extended = line(&full, AccessFormat::Extended);
+        let words = extended.split(' ').filter_map(|word| {
+            let (name, _) = word.split_once('=')?;
+            name.chars()
+                .all(|c| c.is_ascii_lowercase())
+                .then(|| format!("{name}="))
+        });
+        let documented = documented_fields("Text\n").into_iter();
+        let documented: Vec<String> = documented.filter(|word| word.ends_with('=')).collect();
+        assert_eq!(documented, words.collect::<Vec<_>>());
+    }
+
     #[test]
     fn basic_user_is_read_from_the_header() {
         for (header, user) in [

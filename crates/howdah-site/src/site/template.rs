@@ -273,6 +273,43 @@ mod tests {
     }
 
     #[test]
+    fn variables_have_the_values_that_the_documents_name() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/variables.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let section = page
+            .split("\n## ")
+            .find(|part| part.starts_with("In targets"));
+        let pattern = PathPattern::Prefix(b"/old".to_vec());
+        let captures = pattern.captures("/old/café".as_bytes()).unwrap().unwrap();
+        let values = TemplateValues {
+            captures: &captures,
+            uri: "/old/café".as_bytes(),
+            query: Some(b"b=c"),
+            request_uri: b"/old/caf%C3%A9?b=c",
+            host: b"shop.test",
+        };
+        let mut documented = Vec::new();
+        for row in section
+            .unwrap()
+            .lines()
+            .filter(|line| line.starts_with("| `$"))
+        {
+            let mut cells = row.split(" | ").map(|cell| cell.split('`').nth(1));
+            let name = cells.next().unwrap().unwrap();
+            documented.push(name);
+            let template = RuleTemplate::parse(name).unwrap();
+            if let [piece] = &template.pieces[..]
+                && let Some(expected) = cells.next().unwrap()
+            {
+                let value = value(piece, &values);
+                assert_eq!(String::from_utf8_lossy(value), expected, "{name}");
+            }
+        }
+        let all = "$request_uri $uri $query $host $0 $1 ${name} $$";
+        assert_eq!(documented.join(" "), all);
+    }
+
+    #[test]
     fn template_captures_are_encoded_for_their_position() {
         let pattern = PathPattern::prefix("/w/").unwrap();
         assert_eq!(

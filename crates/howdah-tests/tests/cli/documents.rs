@@ -25,17 +25,29 @@ fn links_and_anchors_lead_somewhere() {
 
 /// Returns the documents for readers, each with its path in the repository and its text.
 fn documents() -> Vec<(String, String)> {
-    let mut names: Vec<String> = ["README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG"]
-        .iter()
-        .map(|name| format!("{name}.md"))
-        .collect();
-    for directory in ["docs", "docs/guides"] {
-        let entries = std::fs::read_dir(repository().join(directory)).expect("a directory");
+    let mut names: Vec<String> = [
+        "README",
+        "ARCHITECTURE",
+        "CONTRIBUTING",
+        "CODE_OF_CONDUCT",
+        "CHANGELOG",
+        "SECURITY",
+    ]
+    .iter()
+    .map(|name| format!("{name}.md"))
+    .collect();
+    let mut directories = vec!["docs".to_owned()];
+    while let Some(directory) = directories.pop() {
+        let entries = std::fs::read_dir(repository().join(&directory)).expect("a directory");
         for entry in entries {
-            let name = entry.expect("a directory entry").file_name();
-            let name = name.to_str().expect("a name of ASCII letters").to_owned();
-            if name.ends_with(".md") {
-                names.push(format!("{directory}/{name}"));
+            let entry = entry.expect("a directory entry");
+            let name = entry.file_name();
+            let name = name.to_str().expect("a name of ASCII letters");
+            let path = format!("{directory}/{name}");
+            if entry.path().is_dir() {
+                directories.push(path);
+            } else if name.ends_with(".md") {
+                names.push(path);
             }
         }
     }

@@ -20,4 +20,8 @@ mod programs;
 #[cfg(feature = "packages")]
 mod prometheus;
 mod settings;
+#[cfg(feature = "packages")]
+mod site;
 mod swoole;
+#[cfg(feature = "packages")]
+mod typed;

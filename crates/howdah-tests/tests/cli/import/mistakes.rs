@@ -172,12 +172,12 @@ fn files_that_are_no_files_are_named() {
     refused(
         &scratch,
         "include fifo;",
-        "fifo:1: cannot be read: it is no regular file",
+        "fifo:1: cannot be read: it is not a regular file",
     );
     refused(
         &scratch,
         "include /;",
-        "/:1: cannot be read: it is no regular file",
+        "/:1: cannot be read: it is not a regular file",
     );
     let output = import(&scratch, &["nginx", "none.conf"]);
     assert_eq!(output.status.code(), Some(3));
