@@ -38,7 +38,7 @@ build="gcc libc6-dev make pkg-config python3 php$PHP-dev"
 demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"
 
 # Rivals; then databases and extensions; then applications.
-test="curl openssl pebble strace valgrind python3 python3-venv systemd
+test="curl openssl pebble strace valgrind python3 python3-venv python3-jsonschema systemd
   nginx-light php$PHP-fpm php$PHP-cgi apache2 libapache2-mod-php$PHP
   libapache2-mod-fcgid libfcgi-perl varnish haproxy apache2-utils
   mariadb-server redis-server php-redis faketime iproute2 php$PHP-mysql postgresql php$PHP-pgsql php$PHP-xml php$PHP-curl php$PHP-intl

@@ -102,7 +102,7 @@ impl fmt::Display for Application {
             Application::Framework => "a PHP application with its own web directory",
             Application::FrontController => "a PHP application with one front controller",
             Application::PlainPhp => "plain PHP files",
-            Application::Files => "files without a PHP script at the top",
+            Application::Files => "static files (no PHP script at the top level)",
             known => known.profile().map_or("", |profile| profile.title),
         })
     }

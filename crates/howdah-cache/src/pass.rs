@@ -121,7 +121,7 @@ pub enum Pass {
     OutdatedRender,
     /// The last render of this page for the cache could not be stored, and it is too early to try again.
     PassedBefore,
-    /// The page can be stored, and will be stored from its next visit on.
+    /// The page can be stored, and will be stored at its next GET request. HEAD requests store nothing.
     NotYetAdmitted,
     /// The site's last renders could not be stored, so other pages are tried more rarely.
     SiteRarelyStores,

@@ -26,12 +26,6 @@ pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_>) -> ServerId
         (None, None) => ServerIdentity::default(),
     };
     let full = top.file().validation == Validation::Full;
-    if identity.user.is_none() && process::is_root() && full {
-        top.file().advise(
-            None,
-            "running as root: name a user (`user = \"www-data\"` or --user www-data) so that neither HTTP nor PHP runs with root's rights",
-        );
-    }
     if identity.user.is_none() && full && has_rights_to_protect() {
         top.file().mistake(
             None,
@@ -54,6 +48,19 @@ pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_>) -> ServerId
         }
     }
     identity
+}
+
+/// Adds advice about a server that runs as root. It is called after everything else, because a server that does not
+/// start needs no such advice.
+pub fn advise_of_root(top: &ConfigSection<'_>, identity: &ServerIdentity) {
+    let file = top.file();
+    let full = file.validation == Validation::Full;
+    if identity.user.is_none() && process::is_root() && full && !file.has_mistakes() {
+        file.advise(
+            None,
+            "running as root: name a user (`user = \"www-data\"` or --user www-data) so that neither HTTP nor PHP runs with root's rights",
+        );
+    }
 }
 
 /// Returns whether the master has rights that its own user does not have: it is not root, but may change users. Root is

@@ -10,7 +10,7 @@ use howdah_site::site::SiteConfig;
 use howdah_site::site::config::RuleAction;
 
 use super::identity::{ServerIdentity, parse_identity};
-use super::programs::find_executable;
+use super::programs::{find_executable, missing_program};
 use super::reader::{ConfigSection, Validation};
 use super::{PhpProgramLookup as HowdahPhp, php_variables};
 use crate::arguments::{CommandLineArguments, HowdahCommand, PhpArguments};
@@ -266,6 +266,9 @@ fn php_program(
     if php.target.control.is_some() || php.target.config.is_some() {
         mistake("command: remove --control and --config: the writes of a job are always reported to its own server".to_owned());
     }
+    if php.pool.is_some() {
+        mistake("command: remove --pool: a job runs the PHP of the command line; use -c and -d for other settings".to_owned());
+    }
     if php.code().is_none() && php.script.is_empty() {
         mistake("command: `php` needs a script, or -r and code".to_owned());
     }
@@ -281,7 +284,7 @@ fn php_program(
             }
         };
     Some(JobProgram::Php {
-        arguments: php.program_arguments(&defines),
+        arguments: php.program_arguments(None, &defines),
         pages: php
             .site
             .map_or_else(usual, |site| InvalidatedPages::Of(vec![site])),
@@ -301,11 +304,9 @@ fn other_program(
         false => find_executable(first),
     };
     if found.is_none() {
-        let message = format!(
-            "ProgramMissing: command: there is no program `{}`; name an executable file, or a program in PATH",
-            first.escape_debug()
-        );
-        section.file().mistake(section.place_of("command"), message);
+        section
+            .file()
+            .mistake(section.place_of("command"), missing_program(first));
     }
     Some(JobProgram::Other {
         program: found?,

@@ -24,10 +24,14 @@ pub mod arguments;
 pub mod cache;
 mod conditions;
 pub mod cron_schedule;
+pub mod directory_access;
 mod embed;
 pub mod environment;
 pub mod fastcgi;
 pub mod fleet;
+mod foreign_syntax;
+mod foreign_words;
+mod https;
 pub mod identity;
 pub mod installed;
 pub mod job;
@@ -40,13 +44,15 @@ pub mod options;
 pub mod php;
 pub mod php_variables;
 pub mod pool;
-mod pool_section;
+pub mod pool_section;
 mod process_manager;
 pub mod programs;
 pub mod reader;
+mod redirects;
 pub mod reference;
 mod rules;
-mod served;
+pub mod schema;
+pub mod served;
 pub mod server;
 pub mod site;
 mod site_options;
@@ -362,10 +368,15 @@ fn settings(
     let common_listeners = listeners.server_addresses();
     let mut listen = listeners.all();
     let tls = tls::options(top);
+    let has_names = !certificates.wanted.is_empty();
     let acme = acme::settings(top, &listen, certificates.wanted, &mut chosen);
     let certificates = certificates.files;
-    tls::check(top, &listen, !certificates.is_empty(), acme.is_some());
+    let has_certificates = !certificates.is_empty();
+    tls::check(top, &listen, has_certificates, acme.is_some(), has_names);
     acme::check_command_line(arguments, top, &listen);
+    if arguments.domain.is_empty() {
+        https::advise_of_missing_tls(top, &listen, &trusted_proxies, &sites);
+    }
     if let Some(acme) = &acme {
         acme::check_owner(top, acme, &identity, &pools);
     }
@@ -373,14 +384,14 @@ fn settings(
     if let Some(status) = listen::status(top, &listen) {
         listen.push(status);
     }
-    ServeSettings {
+    let settings = ServeSettings {
         listen,
         common_listeners,
         threads: top
             .number("threads")
             .map_or_else(available_cores, |n| n as u32),
-        user: identity.user,
-        group: identity.group,
+        user: identity.user.clone(),
+        group: identity.group.clone(),
         pid: arguments.pid.clone().or_else(|| top.path("pid")),
         control: arguments.control.clone().or_else(|| top.path("control")),
         log: server::log(arguments, top),
@@ -403,7 +414,9 @@ fn settings(
         tls,
         jobs,
         chosen,
-    }
+    };
+    identity::advise_of_root(top, &identity);
+    settings
 }
 
 /// The PHP program, which is searched only if a pool's mode needs it.

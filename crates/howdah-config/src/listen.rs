@@ -12,7 +12,7 @@ use howdah_site::site::SiteConfig;
 
 use super::identity::ServerIdentity;
 use super::reader::{ConfigSection, Located, SourcePlace, Validation};
-use super::{ListenSettings, served};
+use super::{ListenSettings, served, suggest};
 use crate::arguments::ServeArguments;
 
 /// The addresses of the server and of its sites, while they are read.
@@ -174,6 +174,13 @@ impl<'c> ConfiguredListeners<'c> {
             && with_tls.all(|listen| !own.contains(&listen.address.to_string()))
     }
 
+    /// Returns whether the site is served at an address with TLS, or at one without.
+    pub fn serves_with_tls(&self, site: &SiteConfig, tls: bool) -> bool {
+        let own = self.addresses_of(site);
+        self.known()
+            .any(|listen| listen.tls == tls && own.contains(&listen.address.to_string()))
+    }
+
     /// Checks that a site is served at each address of the server. If every site has its own addresses, the server's
     /// default address is removed.
     pub fn check_all_used(&mut self, sites: &[SiteConfig]) {
@@ -314,6 +321,25 @@ fn check_socket_owner(
     }
 }
 
+/// The words without a value that may follow an address.
+const LISTEN_WORDS: [&str; 4] = ["tls", "http3", "h2c", "proxy_protocol"];
+
+/// Returns what to do instead of a word that other servers have.
+fn hint_for_word(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "ssl" | "https" => "write `tls`",
+        "http2" | "h2" => "remove it: `tls` includes HTTP/2, and `h2c` is HTTP/2 without TLS",
+        "quic" | "h3" => "write `tls http3`",
+        "default_server" | "default" => {
+            "remove it: the first [[site]] at an address handles all other hosts"
+        }
+        "reuseport" | "deferred" | "ipv6only=on" | "ipv6only=off" => {
+            "remove it: Howdah needs no such word"
+        }
+        _ => return None,
+    })
+}
+
 fn parse_listen(text: &str) -> Result<ListenSettings, String> {
     let mut words = text.split_whitespace();
     let address = words.next().unwrap_or("");
@@ -341,8 +367,11 @@ fn parse_listen(text: &str) -> Result<ListenSettings, String> {
                 return Err(format!("{word}= is possible only for unix sockets"));
             }
             _ => {
+                let hint = hint_for_word(word).map(|hint| format!("; {hint}"));
+                let hint = hint.unwrap_or_else(|| suggest::did_you_mean(word, &LISTEN_WORDS));
                 return Err(format!(
-                    "unknown word `{word}`; known: tls, http3, h2c, proxy_protocol, mode=0660, owner=USER, group=GROUP"
+                    "unknown word `{word}`{hint}; known: {}, mode=0660, owner=USER, group=GROUP",
+                    LISTEN_WORDS.join(", ")
                 ));
             }
         }

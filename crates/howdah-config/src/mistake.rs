@@ -30,6 +30,8 @@ pub struct Mistake {
 #[derive(Debug, Default)]
 pub struct Mistakes {
     list: Vec<Mistake>,
+    /// The lines with a syntax error. What the parser made of their values is not judged.
+    broken_lines: Vec<Range<usize>>,
 }
 
 impl Mistakes {
@@ -42,12 +44,26 @@ impl Mistakes {
         self.add(Severity::Mistake, place.into(), message.into());
     }
 
+    /// Adds a syntax error in a line. Only the first error of a line is reported, and nothing else about it.
+    pub fn add_syntax_error(&mut self, line: Range<usize>, place: Range<usize>, message: String) {
+        self.add(Severity::Mistake, Some(place), message);
+        self.broken_lines.push(line);
+    }
+
     /// Adds advice.
     pub fn advise(&mut self, place: impl Into<Option<Range<usize>>>, message: impl Into<String>) {
         self.add(Severity::Advice, place.into(), message.into());
     }
 
     fn add(&mut self, weight: Severity, place: Option<Range<usize>>, message: String) {
+        if let Some(place) = &place
+            && self
+                .broken_lines
+                .iter()
+                .any(|line| line.contains(&place.start))
+        {
+            return;
+        }
         let mistake = Mistake {
             severity: weight,
             place,

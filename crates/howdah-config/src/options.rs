@@ -74,7 +74,6 @@ impl Destination {
 }
 
 /// The sections: the name as in the file, and a description.
-#[cfg(test)]
 pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
     ("", "Before the first `[section]`."),
     ("log", "Where messages and requests are logged."),

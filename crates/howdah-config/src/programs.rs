@@ -97,16 +97,33 @@ fn command(section: &ConfigSection<'_>) -> Vec<String> {
     match find_executable(program) {
         Some(path) => *program = path.to_string_lossy().into_owned(),
         None => {
-            let advice = match program.contains("php-cgi") {
-                true => "; install it (Debian: apt install php-cgi), or name another `command`",
-                false => "; name an executable file, or a program in PATH",
-            };
-            let message =
-                format!("ProgramMissing: command: there is no program `{program}`{advice}");
+            let message = missing_program(program);
             section.file().mistake(section.place_of("command"), message);
         }
     }
     words
+}
+
+/// Returns the mistake about a program that is not there, with what to do.
+pub fn missing_program(program: &str) -> String {
+    let words: Vec<String> = program
+        .split_whitespace()
+        .map(|word| format!("{word:?}"))
+        .collect();
+    let advice = match program {
+        _ if words.len() > 1 => format!(
+            "write the program and its arguments as a list: command = [{}]",
+            words.join(", ")
+        ),
+        name if name.contains("php-cgi") => {
+            "install it (Debian: apt install php-cgi), or name another `command`".to_owned()
+        }
+        _ => "name an executable file, or a program in PATH".to_owned(),
+    };
+    format!(
+        "ProgramMissing: command: there is no program `{}`; {advice}",
+        program.escape_debug()
+    )
 }
 
 /// Finds an executable file by path or in PATH.

@@ -10,6 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::environment::EnvironmentOptions;
+use super::foreign_words::{self, ForeignWord};
 use super::kind::OptionKind;
 use super::mistake::Mistakes;
 use super::options::{self, OPTIONS, OptionSpec};
@@ -82,6 +83,11 @@ impl<'c> ConfigReader<'c> {
         self.mistakes.into_inner()
     }
 
+    /// Returns whether a mistake has been recorded.
+    pub fn has_mistakes(&self) -> bool {
+        self.mistakes.borrow().has_mistakes()
+    }
+
     /// Returns the files.
     pub fn source(&self) -> &ConfigSource {
         self.source
@@ -142,7 +148,7 @@ impl<'c> ConfigSection<'c> {
             table,
             place,
         };
-        for key in section.table.into_iter().flat_map(DeTable::keys) {
+        for (key, value) in section.table.into_iter().flat_map(DeTable::iter) {
             let text: &str = key.get_ref();
             // Everything is read here once, so mistakes are reported even if the command line or another option makes
             // the value ineffective. A mistake that is recorded twice is stored once.
@@ -152,13 +158,19 @@ impl<'c> ConfigSection<'c> {
                 Some(OptionKind::Sections) => {}
                 Some(_) => drop(section.value(text)),
                 None if subtables.contains(&text) => {}
-                None => section.unknown(text, key.span(), subtables),
+                None => section.unknown(text, value.get_ref(), key.span(), subtables),
             }
         }
         section
     }
 
-    fn unknown(&self, key: &str, place: Range<usize>, subtables: &[&'static str]) {
+    fn unknown(
+        &self,
+        key: &str,
+        value: &DeValue<'_>,
+        place: Range<usize>,
+        subtables: &[&'static str],
+    ) {
         let known: Vec<&str> = OPTIONS
             .iter()
             .filter(|spec| spec.section == self.name)
@@ -171,6 +183,8 @@ impl<'c> ConfigSection<'c> {
         };
         if let Some(instead) = options::replacement_of_removed(self.name, key) {
             message += &format!("; it was removed: {instead}");
+        } else if let Some(foreign) = foreign_word(key, value) {
+            message += &format!("; {}", foreign.hint());
         } else if let Some(near) = suggest::nearest(key, &known) {
             message += &format!("; did you mean `{near}`?");
         } else if let Some(other) = OPTIONS.iter().find(|spec| spec.key == key) {
@@ -224,7 +238,12 @@ impl<'c> ConfigSection<'c> {
             let scalar = scalar(raw.get_ref());
             match value::parse(spec.kind, &scalar) {
                 Ok(value) => return Some(value),
-                Err(why) => self.file.mistake(Some(raw.span()), format!("{key}: {why}")),
+                Err(why) => {
+                    let foreign = dotted_foreign_word(key, raw.get_ref());
+                    let hint = foreign.map(|foreign| format!("; {}", foreign.hint()));
+                    let message = format!("{key}: {why}{}", hint.unwrap_or_default());
+                    self.file.mistake(Some(raw.span()), message);
+                }
             }
         }
         if spec.default.is_empty() {
@@ -389,6 +408,20 @@ impl<'c> ConfigSection<'c> {
         });
         pairs.collect()
     }
+}
+
+/// Finds the word of another program that a key is, or that it was made from.
+fn foreign_word(key: &str, value: &DeValue<'_>) -> Option<&'static ForeignWord> {
+    dotted_foreign_word(key, value).or_else(|| foreign_words::find(key))
+}
+
+/// Finds the word of another program that a table was made from: TOML reads `pm.max_children = 5` as a table `pm`.
+fn dotted_foreign_word(key: &str, value: &DeValue<'_>) -> Option<&'static ForeignWord> {
+    let DeValue::Table(table) = value else {
+        return None;
+    };
+    let mut inner = table.keys();
+    inner.find_map(|inner| foreign_words::find(&format!("{key}.{}", inner.get_ref())))
 }
 
 fn scalar(value: &DeValue<'_>) -> WrittenValue {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::foreign_words;
 #[cfg(test)]
 use super::options::SECTION_DESCRIPTIONS;
 use super::options::{OPTIONS, OptionSpec};
@@ -68,31 +69,77 @@ fn wrapped(text: &str, indent: &str) -> String {
     out
 }
 
-/// Explains every option whose name contains `key`. Returns an error with a suggestion if there is none.
+/// Explains an option, a word of another server, or every option whose name contains `key`. If no name does, every
+/// option is explained whose description mentions it. Returns an error with a suggestion if there is none.
 pub fn explain(key: &str) -> Result<String, String> {
-    let found: Vec<&OptionSpec> = {
-        let exact: Vec<&OptionSpec> = OPTIONS.iter().filter(|s| s.full_name() == key).collect();
-        if exact.is_empty() {
-            OPTIONS
-                .iter()
-                .filter(|s| s.full_name().contains(key))
-                .collect()
-        } else {
-            exact
-        }
+    let named = |is: &dyn Fn(&str) -> bool| -> Vec<&OptionSpec> {
+        OPTIONS
+            .iter()
+            .filter(|spec| is(&spec.full_name()))
+            .collect()
     };
-    if found.is_empty() {
-        let name = |spec: &OptionSpec| match key.contains('.') {
-            true => spec.full_name(),
-            false => spec.key.to_owned(),
-        };
-        let known: Vec<String> = OPTIONS.iter().map(name).collect();
-        let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        let near = suggest::did_you_mean(key, &known);
-        return Err(format!("there is no option `{}`{near}", key.escape_debug()));
+    let exact = named(&|name| name == key);
+    if !exact.is_empty() {
+        return Ok(explain_options(exact));
     }
+    if let Some(foreign) = foreign_words::find(key) {
+        let options = named(&|name| foreign.options.contains(&name));
+        let about = format!("{}: {}\n", key.escape_debug(), foreign.hint());
+        return Ok(about + &explain_options(options));
+    }
+    let lower = key.to_lowercase();
+    let part_of_name = named(&|name| name.contains(&lower));
+    if !part_of_name.is_empty() {
+        return Ok(explain_options(part_of_name));
+    }
+    let words = match key.len() {
+        // A few letters are in many words.
+        0..3 => Vec::new(),
+        _ => foreign_words::containing(key),
+    };
+    let mentioned = OPTIONS
+        .iter()
+        .filter(|spec| mentions(spec.doc, &lower) || mentions(spec.who, &lower));
+    let mentioned: Vec<&OptionSpec> = mentioned.collect();
+    if words.is_empty() && mentioned.is_empty() {
+        return Err(unknown_option(key));
+    }
+    let mut out = format!("No option is called `{}`.", key.escape_debug());
+    if !words.is_empty() {
+        out += " Words of other programs that contain it:\n";
+        for (word, foreign) in words {
+            let _ = writeln!(out, "{word} ({}): {}", foreign.program, foreign.advice);
+        }
+    }
+    if !mentioned.is_empty() {
+        let separator = if out.ends_with('\n') { "" } else { " " };
+        let _ = writeln!(out, "{separator}Options whose descriptions mention it:");
+        out += &explain_options(mentioned);
+    }
+    Ok(out)
+}
+
+/// Returns whether a word of the text begins with `lower`, which is in lower case.
+fn mentions(text: &str, lower: &str) -> bool {
+    let text = text.to_lowercase();
+    let mut found = text.match_indices(lower);
+    found.any(|(at, _)| !text[..at].ends_with(char::is_alphanumeric))
+}
+
+fn unknown_option(key: &str) -> String {
+    let name = |spec: &OptionSpec| match key.contains('.') {
+        true => spec.full_name(),
+        false => spec.key.to_owned(),
+    };
+    let known: Vec<String> = OPTIONS.iter().map(name).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let near = suggest::did_you_mean(key, &known);
+    format!("there is no option `{}`{near}", key.escape_debug())
+}
+
+fn explain_options(specs: Vec<&OptionSpec>) -> String {
     let mut out = String::new();
-    for spec in found {
+    for spec in specs {
         let _ = writeln!(out, "{}: {}", spec.full_name(), describe(spec.kind));
         let _ = writeln!(out, "    {} {}", spec.doc, spec.who);
         if !spec.modes.is_empty() {
@@ -105,7 +152,7 @@ pub fn explain(key: &str) -> Result<String, String> {
             let _ = writeln!(out, "    In a container: {variable}");
         }
     }
-    Ok(out)
+    out
 }
 
 #[cfg(test)]
@@ -164,6 +211,41 @@ mod tests {
                 explain(wrong).unwrap_err(),
                 format!("there is no option `{wrong}`; did you mean `{meant}`?")
             );
+        }
+    }
+
+    #[test]
+    fn reference_explains_words_of_other_servers_and_searches_descriptions() {
+        for (word, parts) in [
+            (
+                "client_max_body_size",
+                &[
+                    "it is a word of nginx: use `max_body_size`",
+                    "\nsite.max_body_size: ",
+                ][..],
+            ),
+            ("gzip", &["word of nginx", "\ncompression.codings: "]),
+            ("session", &["word of php.ini", "\nsite.php_value: "]),
+            (
+                "404",
+                &[
+                    "No option is called `404`",
+                    "\nsite.error_pages: ",
+                    "\nsite.try_files: ",
+                ],
+            ),
+            (
+                "upload",
+                &[
+                    "\nupload_max_filesize (php.ini): ",
+                    "\nsite.max_body_size: ",
+                ],
+            ),
+        ] {
+            let text = explain(word).unwrap();
+            for part in parts {
+                assert!(text.contains(part), "{word}: {part} in\n{text}");
+            }
         }
     }
 }

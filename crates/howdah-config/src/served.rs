@@ -9,6 +9,7 @@ use howdah_server::server_config::FrontSettings;
 use howdah_site::site::{ConfigError, Site, SiteConfig, Sites};
 
 use super::ServeSettings;
+use super::directory_access::closed_to_this_process;
 
 impl ServeSettings {
     /// Returns the PHP programs that pools need, each once.
@@ -38,10 +39,14 @@ impl ServeSettings {
         for (number, config) in self.sites.iter().enumerate() {
             match open(config.clone(), number as u32) {
                 Ok(site) => sites.push(Arc::new(site)),
-                Err(list) => errors.extend(
-                    list.iter()
-                        .map(|error| format!("site `{}`: {error}", config.name)),
-                ),
+                Err(list) => {
+                    let errors_of_site = list
+                        .iter()
+                        .map(|error| format!("site `{}`: {error}", config.name));
+                    errors.extend(errors_of_site);
+                    let closed = closed_root(config);
+                    errors.extend(closed.map(|closed| format!("DirectoryUnreadable: {closed}")));
+                }
             }
         }
         if !errors.is_empty() {
@@ -76,4 +81,10 @@ pub fn https_port(mut ports: impl Iterator<Item = u16>) -> u16 {
         true => 443,
         false => first,
     }
+}
+
+/// Returns which directory keeps this process from the root of a site.
+pub fn closed_root(site: &SiteConfig) -> Option<String> {
+    let closed = closed_to_this_process(&site.root)?;
+    Some(format!("site `{}`: {closed}", site.name))
 }

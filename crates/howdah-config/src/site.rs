@@ -14,6 +14,7 @@ use howdah_site::site::recognise::{has_scripts, recognise};
 use super::acme;
 use super::application;
 use super::conditions;
+use super::directory_access::closed_to_this_process;
 use super::listen::ConfiguredListeners;
 use super::reader::{ConfigSection, SourcePlace, Validation};
 use super::rules::{check_authorizers, check_cgi_rules, rules_of_section};
@@ -94,6 +95,7 @@ pub fn sites(
             without_certificate.insert(site.name.clone());
         }
         certificates.files.extend(files);
+        super::redirects::advise_of_circles(section, &site, listeners);
         super::cache::configure_site(arguments, top, section, &mut site);
         super::cache::advise_of_mode(top, section.place_of("cache"), pools, &site);
         claims.claim(section, listeners, &site);
@@ -191,13 +193,22 @@ fn recognised_site(
         }
         Err(error) => {
             let message = format!(
-                "cannot serve the directory {}: {error}",
-                directory.display()
+                "cannot serve the directory {}: {error}{}",
+                directory.display(),
+                closed_hint(directory)
             );
             top.file().mistake(place, message);
             None
         }
     }
+}
+
+/// Returns which directory keeps this process from a root, to follow an error; empty if none does.
+fn closed_hint(root: &Path) -> String {
+    let closed = closed_to_this_process(root);
+    closed.map_or_else(String::new, |closed| {
+        format!("; DirectoryUnreadable: {closed}")
+    })
 }
 
 /// Returns whether a directory contains files of the system or of several users, so publishing all of it cannot be
@@ -307,8 +318,9 @@ fn site(
         // The crate that serves sites reports this, too, but here the line is known.
         if let Err(error) = std::fs::read_dir(&root) {
             let message = format!(
-                "root: cannot serve the directory {}: {error}",
-                root.display()
+                "root: cannot serve the directory {}: {error}{}",
+                root.display(),
+                closed_hint(&root)
             );
             file.mistake(section.place_of("root"), message);
         }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
+use super::foreign_syntax::ForeignSyntax;
 use super::mistake::Mistakes;
 
 /// A configuration as it was read.
@@ -106,9 +107,18 @@ impl ConfigSource {
     pub fn document(&self, mistakes: &mut Mistakes) -> DeTable<'_> {
         let mut all = DeTable::new();
         for (number, (start, file)) in self.files().enumerate() {
-            let (table, errors) = DeTable::parse_recoverable(&file.text);
+            let (table, mut errors) = DeTable::parse_recoverable(&file.text);
+            // The first error of a line is its cause.
+            errors.sort_by_key(|error| error.span().map(|span| span.start));
             for error in &errors {
-                mistakes.add_mistake(error.span().map(|span| moved(span, start)), error.message());
+                match error.span() {
+                    Some(span) => {
+                        let (line, place, message) =
+                            syntax_error(&file.text, span, error.message());
+                        mistakes.add_syntax_error(moved(line, start), moved(place, start), message);
+                    }
+                    None => mistakes.add_mistake(None, error.message()),
+                }
             }
             let table = moved_table(table.into_inner(), start);
             if number == 0 {
@@ -176,9 +186,11 @@ impl ConfigFile {
 
     fn read(path: &Path) -> Result<ConfigFile, String> {
         let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Ok(ConfigFile::new(name, text)),
-            Err(error) => Err(format!("cannot read the configuration {name}: {error}")),
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read the configuration {name}: {error}"))?;
+        match foreign_syntax(&text) {
+            Some(syntax) => Err(syntax.message(&name)),
+            None => Ok(ConfigFile::new(name, text)),
         }
     }
 
@@ -190,6 +202,58 @@ impl ConfigFile {
             ends.map(|(at, _)| at).collect()
         });
         ends.partition_point(|end| *end < at) + 1
+    }
+}
+
+/// Returns the line and the place of a syntax error, and what is wrong. A text without quotes is the most frequent one,
+/// and the parser reports what it found in the middle of it.
+fn syntax_error(
+    text: &str,
+    span: Range<usize>,
+    message: &str,
+) -> (Range<usize>, Range<usize>, String) {
+    let at = span.start.min(text.len());
+    let begin = text.as_bytes()[..at]
+        .iter()
+        .rposition(|byte| *byte == b'\n');
+    let begin = begin.map_or(0, |end| end + 1);
+    let end = text.as_bytes()[at..].iter().position(|byte| *byte == b'\n');
+    let end = end.map_or(text.len(), |length| at + length);
+    // The end of the line is a place of the line, too.
+    let line = begin..end + 1;
+    match text.get(begin..end).and_then(unquoted_value) {
+        Some((key, value)) => {
+            let from = end - value.len();
+            let value = value.trim_end();
+            let place = from..from + value.len();
+            (
+                line,
+                place,
+                format!("a text needs quotes: {key} = {value:?}"),
+            )
+        }
+        None => (line, span, message.to_owned()),
+    }
+}
+
+/// Returns the key and the value of a line `key = value`, if the value is neither quoted nor a list or table. The value
+/// extends to the end of the line.
+fn unquoted_value(line: &str) -> Option<(&str, &str)> {
+    let (key, value) = line.split_once('=')?;
+    let (key, value) = (key.trim(), value.trim_start());
+    let is_key = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let is_text =
+        value.starts_with(|first: char| first.is_alphanumeric() || "/.:*$@~".contains(first));
+    let is_assignment = !key.is_empty() && key.bytes().all(is_key);
+    (is_assignment && is_text && !value.contains(['"', '\'', '#'])).then_some((key, value))
+}
+
+/// Returns what a text is if it is not TOML.
+fn foreign_syntax(text: &str) -> Option<ForeignSyntax> {
+    let (_, mistakes) = DeTable::parse_recoverable(text);
+    match mistakes.is_empty() {
+        true => None,
+        false => ForeignSyntax::recognise(text),
     }
 }
 
@@ -331,6 +395,42 @@ mod tests {
         for (said, expected) in said.iter().zip(&expected) {
             assert!(said.starts_with(expected), "{expected}\n{said}");
         }
+    }
+
+    #[test]
+    fn syntax_error_of_a_line_is_reported_once_and_names_missing_quotes() {
+        let said = |text: &str| {
+            let text = format!("{text}\n[[site]]\nroot = \"web\"\n");
+            loaded(&[("howdah.toml", &text)]).1.settings.unwrap_err()
+        };
+        for (line, expected) in [
+            (
+                "listen = 127.0.0.1:8600",
+                "howdah.toml:1:10: a text needs quotes: listen = \"127.0.0.1:8600\"\n",
+            ),
+            (
+                "user = www-data  ",
+                "howdah.toml:1:8: a text needs quotes: user = \"www-data\"\n",
+            ),
+        ] {
+            let said = said(line);
+            assert!(said.len() == 1 && said[0].contains(expected), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn file_in_the_syntax_of_another_server_is_one_mistake() {
+        let directory = tempfile::tempdir().unwrap();
+        let main = directory.path().join("howdah.toml");
+        fs::write(&main, "server {\n    listen 80;\n    root /srv;\n}\n").unwrap();
+        let said = ConfigSource::read(&main).unwrap_err();
+        let name = main.display();
+        assert_eq!(
+            said,
+            format!(
+                "{name} is a configuration of nginx, but Howdah's configuration is TOML; translate it with: howdah import nginx {name} -o NEW.toml"
+            )
+        );
     }
 
     #[test]

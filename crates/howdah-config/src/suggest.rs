@@ -2,9 +2,38 @@
 
 use strsim::osa_distance;
 
+/// Words that other programs use for one of ours.
+const SYNONYMS: &[(&str, &str)] = &[
+    // Modes of a pool.
+    ("fpm", "fastcgi"),
+    ("php-fpm", "fastcgi"),
+    ("fcgi", "fastcgi"),
+    ("frankenphp", "worker"),
+    ("octane", "worker"),
+    ("mod_php", "embed"),
+    ("php-cgi", "cgi"),
+    // Levels of the log.
+    ("warn", "warning"),
+    ("crit", "error"),
+    ("critical", "error"),
+    ("alert", "error"),
+    ("emerg", "error"),
+    ("err", "error"),
+    ("trace", "debug"),
+    // Formats of the access log, and symbolic links.
+    ("main", "combined"),
+    ("always", "follow"),
+    ("if_not_owner", "owner"),
+];
+
 /// Returns "; did you mean `x`?", or an empty text if no word is near.
 pub fn did_you_mean(word: &str, known: &[&str]) -> String {
-    match nearest(word, known) {
+    let lower = word.to_ascii_lowercase();
+    let synonym = SYNONYMS
+        .iter()
+        .find(|(other, ours)| *other == lower && known.contains(ours))
+        .map(|(_, ours)| *ours);
+    match synonym.or_else(|| nearest(word, known)) {
         Some(near) => format!("; did you mean `{near}`?"),
         None => String::new(),
     }
@@ -25,6 +54,16 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_other_programs_are_understood() {
+        let modes = ["embed", "worker", "fastcgi", "pool", "cgi"];
+        let said = did_you_mean("fpm", &modes);
+        assert_eq!(said, "; did you mean `fastcgi`?");
+        let levels = ["error", "warning", "notice"];
+        assert_eq!(did_you_mean("warn", &levels), "; did you mean `warning`?");
+        assert_eq!(did_you_mean("warn", &modes), "");
+    }
 
     #[test]
     fn nearest_offers_a_near_word_and_no_far_one() {

@@ -110,11 +110,25 @@ fn read_certificate_file(path: &Path) -> Result<Vec<u8>, BadCertificate> {
     fs::read(path).map_err(|error| unreadable(error.to_string()))
 }
 
-/// Checks that TLS has a certificate, and that a certificate has a listener with TLS.
-pub fn check(top: &ConfigSection<'_>, listen: &[ListenSettings], files: bool, ordered: bool) {
+/// Checks that TLS has a certificate, and that a certificate has a listener with TLS. `has_names` says whether sites
+/// have `hosts` whose certificates would be ordered if that were possible.
+pub fn check(
+    top: &ConfigSection<'_>,
+    listen: &[ListenSettings],
+    files: bool,
+    ordered: bool,
+    has_names: bool,
+) {
     let tls = listen.iter().any(|listen| listen.tls);
     if tls && !files && !ordered {
-        let message = "listen: tls needs a certificate: set the site's `hosts` to order one, or add a [[site.certificate]] with `file` and `key`";
+        let message = match has_names {
+            true => {
+                "listen: tls needs a certificate, and none can be ordered for the sites' `hosts`: wildcards need `dns_hook` in [acme]; set it, name a host without `*`, or add a [[site.certificate]] with `file` and `key`"
+            }
+            false => {
+                "listen: tls needs a certificate: set the site's `hosts` to order one, or add a [[site.certificate]] with `file` and `key`"
+            }
+        };
         top.file().mistake(top.place_of("listen"), message);
     }
     if !tls && files {

@@ -187,20 +187,68 @@ fn integer(scalar: &WrittenValue, min: u64, max: u64, or: &str) -> Result<Option
     }
 }
 
-const TIME_UNITS: &[(&str, u64)] = &[
+/// The units of a time, in milliseconds.
+pub const TIME_UNITS: &[(&str, u64)] = &[
     ("ms", 1),
     ("s", 1000),
     ("m", 60_000),
     ("h", 3_600_000),
     ("d", 86_400_000),
 ];
-const SIZE_UNITS: &[(&str, u64)] = &[
+/// The units of a size, in bytes.
+pub const SIZE_UNITS: &[(&str, u64)] = &[
     ("", 1),
     ("K", 1 << 10),
     ("M", 1 << 20),
     ("G", 1 << 30),
     ("T", 1 << 40),
 ];
+
+/// Other spellings of units, in lower case, and ours.
+const OTHER_SIZE_UNITS: &[(&str, &str)] = &[
+    ("b", ""),
+    ("k", "K"),
+    ("kb", "K"),
+    ("kib", "K"),
+    ("m", "M"),
+    ("mb", "M"),
+    ("mib", "M"),
+    ("g", "G"),
+    ("gb", "G"),
+    ("gib", "G"),
+    ("t", "T"),
+    ("tb", "T"),
+    ("tib", "T"),
+];
+const OTHER_TIME_UNITS: &[(&str, &str)] = &[
+    ("", "s"),
+    ("sec", "s"),
+    ("second", "s"),
+    ("seconds", "s"),
+    ("min", "m"),
+    ("minute", "m"),
+    ("minutes", "m"),
+    ("hour", "h"),
+    ("hours", "h"),
+    ("day", "d"),
+    ("days", "d"),
+];
+
+/// Returns "; write `64M`" for a text such as `64MB`, whose unit has another spelling here.
+fn meant(scalar: &WrittenValue, spellings: &[(&str, &str)]) -> String {
+    let WrittenValue::Text(text) = scalar else {
+        return String::new();
+    };
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim().to_ascii_lowercase();
+    match spellings.iter().find(|(other, _)| *other == unit) {
+        Some((_, ours)) if digits > 0 && *text != format!("{number}{ours}") => {
+            format!("; write `\"{number}{ours}\"`")
+        }
+        _ => String::new(),
+    }
+}
 
 /// Parses `10s`, `1m` or `250ms` to milliseconds.
 pub fn milliseconds(text: &str) -> Option<u64> {
@@ -229,7 +277,8 @@ fn time(scalar: &WrittenValue, min: u64, max: u64, or: &str) -> Result<OptionVal
     let found = shown(scalar);
     match ms {
         None => Err(format!(
-            "expected a time such as `\"10s\"` (ms, s, m, h, d){or}, found {found}"
+            "expected a time such as `\"10s\"` (ms, s, m, h, d){or}, found {found}{}",
+            meant(scalar, OTHER_TIME_UNITS)
         )),
         Some(ms) if (min..=max).contains(&ms) => Ok(OptionValue::Time(Duration::from_millis(ms))),
         Some(_) => {
@@ -248,7 +297,8 @@ fn size(scalar: &WrittenValue, min: u64, max: u64, or: &str) -> Result<OptionVal
     let found = shown(scalar);
     match bytes {
         None => Err(format!(
-            "expected a size such as `\"32K\"` (bytes, K, M, G, T){or}, found {found}"
+            "expected a size such as `\"32K\"` (bytes, K, M, G, T){or}, found {found}{}",
+            meant(scalar, OTHER_SIZE_UNITS)
         )),
         Some(bytes) if (min..=max).contains(&bytes) => Ok(OptionValue::Size(bytes)),
         Some(_) => {
@@ -345,6 +395,20 @@ mod tests {
             (mega, text("32K"), Ok(OptionValue::Size(32768))),
             (mega, number("860"), Ok(OptionValue::Size(860))),
             (mega, text("2M"), Err("`2M` is not in the range 0 to 1M")),
+            (
+                mega,
+                text("64MB"),
+                Err(
+                    "expected a size such as `\"32K\"` (bytes, K, M, G, T), found `64MB`; write `\"64M\"`",
+                ),
+            ),
+            (
+                minute,
+                text("5 min"),
+                Err(
+                    "expected a time such as `\"10s\"` (ms, s, m, h, d), found `5 min`; write `\"5m\"`",
+                ),
+            ),
             (
                 mega,
                 text("99999999999999999999G"),

@@ -56,11 +56,12 @@ pub struct BadListenAddress(pub String);
 
 impl fmt::Display for BadListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is not an address to listen on: write 127.0.0.1:8080, [::1]:8080, 8080, *:80 or unix:/path",
-            self.0
-        )
+        write!(f, "{:?} is not an address to listen on: ", self.0)?;
+        let port = self.0.rsplit(':').next().unwrap_or_default();
+        match port.len() >= 5 && port.bytes().all(|b| b.is_ascii_digit()) {
+            true => f.write_str("the port is not in the range 0 to 65535"),
+            false => f.write_str("write 127.0.0.1:8080, [::1]:8080, 8080, *:80 or unix:/path"),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! `crates/howdah-tests/tests/cli/import`.
 
 use howdah_htaccess::rule_expression::RuleExpression;
-use howdah_import::{ConfigFormat, ImportResult, import_text};
+use howdah_import::{ConfigFormat, ImportRequest, ImportResult, import, import_text};
 
 /// Imports a server with these lines, an application behind `/index.php`, and these lines in its PHP location.
 fn imported(lines: &str, php: &str) -> ImportResult {
@@ -573,4 +573,42 @@ fn tls_address_without_certificate_is_not_opened() {
         "{}",
         open.configuration
     );
+}
+
+#[test]
+fn directory_of_nginx_is_read_from_its_main_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = directory.path();
+    let write = |name: &str, text: &str| {
+        let path = base.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write(
+        "nginx.conf",
+        "events {}\nhttp { include sites-enabled/*; }\n",
+    );
+    write(
+        "sites-enabled/shop",
+        "server { listen 80; server_name shop.test; root /srv/shop; }\n",
+    );
+    let request = |path: std::path::PathBuf| ImportRequest {
+        format: ConfigFormat::Nginx,
+        paths: vec![path],
+        prefix: None,
+        php_fpm: Vec::new(),
+        list: "notes".to_owned(),
+        media_type: |_| "application/octet-stream",
+        user: None,
+    };
+    let of_directory = import(&request(base.to_owned())).unwrap();
+    assert_eq!(of_directory.sites, 1);
+    assert!(of_directory.configuration.contains("shop.test"));
+    let of_file = import(&request(base.join("nginx.conf"))).unwrap();
+    // The first line names the input.
+    let rest = |import: &ImportResult| import.configuration.split_once('\n').unwrap().1.to_owned();
+    assert_eq!(rest(&of_directory), rest(&of_file));
+    // A directory without a main file is named as it was written.
+    let without = import(&request(base.join("sites-enabled"))).unwrap_err();
+    assert!(without.to_string().contains("sites-enabled"), "{without}");
 }

@@ -13,9 +13,13 @@ pub struct CheckArguments {
     /// Configuration file [default: howdah.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Explain a configuration key (`pool.*.queue_size`, or any part of one), then exit
-    #[arg(long, value_name = "KEY")]
+    /// Explain a configuration key, or any part of one: `queue_size`. Other words are searched in the descriptions and
+    /// among the words of nginx, Apache, Caddy, php-fpm and php.ini: `upload`, `client_max_body_size`
+    #[arg(long, value_name = "WORD")]
     pub explain: Option<String>,
+    /// Print the JSON Schema of configuration files, with which editors complete and check them
+    #[arg(long, conflicts_with_all = ["dir", "config", "explain", "json"])]
+    pub schema: bool,
     /// Print the application that was found in DIR as JSON
     #[arg(long, requires = "dir")]
     pub json: bool,

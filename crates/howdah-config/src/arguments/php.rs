@@ -1,7 +1,7 @@
 //! The commands that run PHP themselves: `howdah run`, `howdah php`, `howdah warm`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -38,6 +38,10 @@ pub struct PhpArguments {
     /// Notify only the site of this name [default: all sites with a page cache]
     #[arg(long)]
     pub site: Option<String>,
+    /// Use the PHP, the php.ini and the settings of this pool of --config, or of a server without a configuration
+    /// [default: those of the command line]
+    #[arg(long, value_name = "NAME")]
+    pub pool: Option<String>,
     /// php.ini to use instead of the one that PHP would find
     #[arg(short = 'c', long, value_name = "FILE")]
     pub php_ini: Option<PathBuf>,
@@ -70,6 +74,21 @@ pub struct PhpArguments {
     /// Check the syntax of a script without running it
     #[arg(short = 'l', long, value_name = "FILE", group = "question")]
     pub syntax_check: Option<PathBuf>,
+    /// Describe a function, or a method (`CLASS::METHOD`)
+    #[arg(long, value_name = "NAME", group = "question")]
+    pub rf: Option<OsString>,
+    /// Describe a class
+    #[arg(long, value_name = "NAME", group = "question")]
+    pub rc: Option<OsString>,
+    /// Describe an extension
+    #[arg(long, value_name = "NAME", group = "question")]
+    pub re: Option<OsString>,
+    /// Describe a Zend extension, such as `Zend OPcache`
+    #[arg(long, value_name = "NAME", group = "question")]
+    pub rz: Option<OsString>,
+    /// Show the settings of an extension
+    #[arg(long, value_name = "NAME", group = "question")]
+    pub ri: Option<OsString>,
     /// The script, and its arguments ($argv); without one, or with `-`, the script is read from standard input
     #[arg(
         trailing_var_arg = true,
@@ -80,14 +99,23 @@ pub struct PhpArguments {
 }
 
 impl PhpArguments {
-    /// Returns the arguments of `howdah-php php` that determine what it runs.
-    pub fn program_arguments(&self, defines: &[(String, String)]) -> Vec<OsString> {
+    /// Returns the arguments of `howdah-php php` that determine what it runs. The options of this command have precedence
+    /// over `php_ini` and `defines`.
+    pub fn program_arguments(
+        &self,
+        php_ini: Option<&Path>,
+        defines: &[(String, String)],
+    ) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
-        if let Some(file) = &self.php_ini {
+        let given = self.php_ini.as_deref();
+        if let Some(file) = given.or(php_ini.filter(|_| !self.no_php_ini)) {
             words.extend(["--php-ini".into(), file.into()]);
         }
         if self.no_php_ini {
             words.push("--no-php-ini".into());
+        }
+        if self.syntax_check.is_some() {
+            words.extend(["-d", "opcache.enable_cli=1"].map(OsString::from));
         }
         let defines = defines
             .iter()
@@ -111,17 +139,22 @@ impl PhpArguments {
 
     /// Returns the code that runs instead of a script, with its arguments.
     pub fn code(&self) -> Option<(&str, Vec<&std::ffi::OsStr>)> {
-        const VERSION: &str = "echo 'PHP ', PHP_VERSION, ' (', PHP_SAPI, ') (', PHP_ZTS ? 'ZTS' : 'NTS', PHP_DEBUG ? ' DEBUG' : '', \")\\nZend Engine v\", zend_version(), \"\\n\";";
-        const MODULES: &str = "$e = get_loaded_extensions(); natcasesort($e); $z = get_loaded_extensions(true); natcasesort($z); \
-            echo \"[PHP Modules]\\n\", implode(\"\\n\", $e), \"\\n\\n[Zend Modules]\\n\", implode(\"\\n\", $z), \"\\n\";";
-        const INI: &str = "echo 'Loaded Configuration File:         ', php_ini_loaded_file() ?: '(none)', \"\\n\", \
-            'Additional .ini files parsed:      ', str_replace(\"\\n\", '', php_ini_scanned_files() ?: '(none)'), \"\\n\";";
-        const SYNTAX: &str = "$f = $argv[1]; $t = @file_get_contents($f); \
-            if ($t === false) { fwrite(STDERR, \"Could not open input file: $f\\n\"); exit(1); } \
-            try { token_get_all($t, TOKEN_PARSE); echo \"No syntax errors detected in $f\\n\"; } \
-            catch (ParseError $e) { fwrite(STDERR, \"PHP Parse error:  {$e->getMessage()} in $f on line {$e->getLine()}\\n\"); exit(255); }";
-        if let Some(file) = &self.syntax_check {
-            return Some((SYNTAX, vec![file.as_os_str()]));
+        let questions = [
+            (
+                SYNTAX,
+                self.syntax_check.as_ref().map(|file| file.as_os_str()),
+            ),
+            (FUNCTION, self.rf.as_deref()),
+            (CLASS, self.rc.as_deref()),
+            (EXTENSION, self.re.as_deref()),
+            (ZEND_EXTENSION, self.rz.as_deref()),
+            (EXTENSION_SETTINGS, self.ri.as_deref()),
+        ];
+        if let Some((code, name)) = questions
+            .into_iter()
+            .find_map(|(code, name)| Some((code, name?)))
+        {
+            return Some((code, vec![name]));
         }
         let code = match (self.php_version, self.info, self.modules, self.ini) {
             (true, ..) => VERSION,
@@ -133,6 +166,60 @@ impl PhpArguments {
         Some((code, Vec::new()))
     }
 }
+
+// The code that prints what the options of `php` print. The formats follow sapi/cli/php_cli.c of php-src.
+const VERSION: &str = r#"
+ob_start(); phpinfo(INFO_GENERAL); $i = ob_get_clean();
+$b = preg_match('/^Build Date => (.+)$/m', $i, $m) ? " (built: $m[1])" : '';
+echo 'PHP ', PHP_VERSION, ' (', PHP_SAPI, ')', $b, ' (', PHP_ZTS ? 'ZTS' : 'NTS', PHP_DEBUG ? ' DEBUG' : '',
+    ")\nCopyright (c) The PHP Group\nZend Engine v", zend_version(), ", Copyright (c) Zend Technologies\n";
+foreach (get_loaded_extensions(true) as $n) {
+    $z = new ReflectionZendExtension($n);
+    echo "    with $n v{$z->getVersion()}, {$z->getCopyright()}, by {$z->getAuthor()}\n";
+}"#;
+const MODULES: &str = r#"
+foreach (['PHP Modules' => false, 'Zend Modules' => true] as $t => $z) {
+    $e = get_loaded_extensions($z); natcasesort($e);
+    echo "[$t]\n", implode('', array_map(fn($n) => "$n\n", $e)), "\n";
+}"#;
+const INI: &str = r#"
+ob_start(); phpinfo(INFO_GENERAL); $i = ob_get_clean();
+$of = fn($n) => preg_match("/^$n => (.+)$/m", $i, $m) ? $m[1] : '(none)';
+echo 'Configuration File (php.ini) Path: ', PHP_CONFIG_FILE_PATH,
+    "\nLoaded Configuration File:         ", php_ini_loaded_file() ?: '(none)',
+    "\nScan for additional .ini files in: ", $of('Scan this dir for additional .ini files'),
+    "\nAdditional .ini files parsed:      ", php_ini_scanned_files() ?: '(none)', "\n";"#;
+/// Compiles a file without running it: with opcache, mistakes that only the compiler finds are found, too.
+const SYNTAX: &str = r#"
+$f = $argv[1]; $t = @file_get_contents($f);
+if ($t === false) { echo "Could not open input file: $f\n"; exit(1); }
+try { token_get_all($t, TOKEN_PARSE); $good = true; }
+catch (ParseError $e) {
+    fwrite(STDERR, "PHP Parse error:  {$e->getMessage()} in $f on line {$e->getLine()}\n"); $good = false;
+}
+if ($good && ini_get('opcache.enable_cli')) { $good = @opcache_compile_file($f); }
+if (!$good) { echo "Errors parsing $f\n"; exit(255); }
+echo "No syntax errors detected in $f\n";"#;
+/// Returns code that prints a reflection of `$n`, or says that there is no such name.
+macro_rules! reflection {
+    ($made:literal) => {
+        concat!(
+            "try { $n = $argv[1]; echo ",
+            $made,
+            r#", "\n"; } catch (ReflectionException $e) { echo "Exception: {$e->getMessage()}\n"; exit(1); }"#
+        )
+    };
+}
+const FUNCTION: &str = reflection!(
+    "str_contains($n, '::') ? new ReflectionMethod(...explode('::', $n, 2)) : new ReflectionFunction($n)"
+);
+const CLASS: &str = reflection!("new ReflectionClass($n)");
+const EXTENSION: &str = reflection!("new ReflectionExtension($n)");
+const ZEND_EXTENSION: &str = reflection!("new ReflectionZendExtension($n)");
+const EXTENSION_SETTINGS: &str = r#"
+try { $e = new ReflectionExtension($argv[1]); }
+catch (ReflectionException) { echo "Extension '$argv[1]' not present.\n"; exit(1); }
+$e->info();"#;
 
 /// `howdah warm`
 #[derive(Args, Debug)]

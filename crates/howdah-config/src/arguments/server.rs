@@ -50,7 +50,7 @@ pub struct StopArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: ServerTarget,
-    /// How long running requests may still take, such as `30s` [default: timeouts.drain of the configuration]
+    /// How long running requests may still take, such as `30s` or `5m` [default: timeouts.drain of the configuration]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<String>,
 }

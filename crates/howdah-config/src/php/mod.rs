@@ -278,6 +278,10 @@ pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
         .partition(|line| line.starts_with("howdah-php: "));
     if output.status.success() {
         let ours = ours.iter().map(|line| &line["howdah-php: ".len()..]);
+        // No script runs, so PHP names no file.
+        let theirs = theirs
+            .into_iter()
+            .map(|line| line.strip_suffix(" in Unknown on line 0").unwrap_or(line));
         return Ok(ours.chain(theirs).map(str::to_owned).collect());
     }
     if let Some(line) = ours.last() {

@@ -78,7 +78,7 @@ pub fn read(request: &ImportRequest, ledger: &ImportLedger) -> Result<NginxConfi
     let mut tree = Vec::new();
     let mut directory = PathBuf::new();
     for (number, path) in request.paths.iter().enumerate() {
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let path = main_file(path);
         let own = match &request.prefix {
             Some(prefix) => prefix.clone(),
             None => path.parent().unwrap_or(Path::new("/")).to_owned(),
@@ -97,6 +97,15 @@ pub fn read(request: &ImportRequest, ledger: &ImportLedger) -> Result<NginxConfi
         }
     }
     Ok(NginxConfig { tree, directory })
+}
+
+/// Returns the file that nginx starts with, if the path is a directory.
+fn main_file(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut files = ["nginx.conf", "conf/nginx.conf"]
+        .iter()
+        .map(|name| path.join(name));
+    files.find(|file| file.is_file()).unwrap_or(path)
 }
 
 /// Adds the translation of the files to the configuration.

@@ -181,7 +181,7 @@ void howdah_swoole_fail_response(zval *object, const char *name);
 bool howdah_swoole_on_timer(uint64_t id, bool repeats);
 void howdah_swoole_forget_timers(void);
 /* Used without a server: calls timers until there are none, or one of them exits or throws. */
-void howdah_swoole_run_timers(void);
+bool howdah_swoole_run_timers(void);
 
 /* check.c: finds names of unsupported features when the script is compiled. */
 void howdah_swoole_check_first_script(const char *script);

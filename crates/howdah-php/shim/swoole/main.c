@@ -304,8 +304,12 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
 			file.primary_script = 1;
 			php_execute_script(&file);
 			/* As in Swoole, a script that has set timers ends with the last of them. */
-			if (!howdah_swoole_started && !CG(unclean_shutdown)) {
-				howdah_swoole_run_timers();
+			if (!howdah_swoole_started && !CG(unclean_shutdown) && !howdah_swoole_run_timers() &&
+			    EG(exit_status) == 0) {
+				fprintf(stderr,
+				        "howdah run: NoServerStarted: %s ended without starting a Swoole server; `howdah php SCRIPT` "
+				        "runs any other script, and `howdah serve DIR` serves a site\n",
+				        script_name);
 			}
 		}
 		zend_destroy_file_handle(&file);

@@ -104,13 +104,16 @@ bool howdah_swoole_on_timer(uint64_t id, bool repeats)
 	return fine;
 }
 
-void howdah_swoole_run_timers(void)
+bool howdah_swoole_run_timers(void)
 {
-	for (;;) {
+	for (bool has_run = false;; has_run = true) {
 		howdah_run_event event;
 		howdah_run_next_timer(&event);
-		if (event.kind != HOWDAH_TIMER || !howdah_swoole_on_timer(event.id, event.repeats)) {
-			return;
+		if (event.kind != HOWDAH_TIMER) {
+			return has_run;
+		}
+		if (!howdah_swoole_on_timer(event.id, event.repeats)) {
+			return true;
 		}
 	}
 }

@@ -223,9 +223,9 @@ fn describe_prospects(
     out.push_str(
         match admission.decide(&variant.key, part.epoch(), now(), None) {
             AdmissionStep::Render => "the page is rendered for the cache when it is next requested\n",
-            AdmissionStep::Observe => "the response to the next visitor shows whether the page can be stored\n",
+            AdmissionStep::Observe => "the response to the next GET request shows whether the page can be stored\n",
             AdmissionStep::Pass(Pass::PassedBefore) => "the page is not rendered for the cache again yet\n",
-            AdmissionStep::Pass(_) => "the page is not rendered for the cache until a response to a visitor could be stored\n",
+            AdmissionStep::Pass(_) => "the page is not rendered for the cache until the response to a GET request can be stored\n",
         },
     );
     last.map(|last| last.pass)

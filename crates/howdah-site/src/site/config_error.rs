@@ -108,10 +108,19 @@ impl fmt::Display for ConfigError {
                     "`{text}` is not an index file: write a file name without a slash"
                 )
             }
-            ConfigError::BadFrontController(text) => write!(
-                f,
-                "front controller `{text}`: write the URL path of a script, such as `/index.php`"
-            ),
+            ConfigError::BadFrontController(text) => {
+                write!(
+                    f,
+                    "front controller `{text}`: write the URL path of a script, such as `/index.php`"
+                )?;
+                match text.ends_with(".html") || text.ends_with(".htm") {
+                    true => write!(
+                        f,
+                        "; for a file, use try_files = [\"$uri\", \"{text}\"] instead"
+                    ),
+                    false => Ok(()),
+                }
+            }
             ConfigError::UnreachableTryFile => {
                 f.write_str("entries of try_files after `=STATUS` are never reached")
             }

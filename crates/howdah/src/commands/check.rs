@@ -11,6 +11,7 @@ use howdah_os::output::counted;
 use howdah_server::admin::ServerStatus;
 use serde::Deserialize;
 
+use super::check_access::check_access;
 use super::check_directory::{describe, describe_json, unlimited_login};
 use super::check_files::{advise_of_files, unwritable_logs};
 use super::check_object_cache::advise_of_object_caches;
@@ -22,7 +23,7 @@ use howdah_config::arguments::{CheckArguments, ServeArguments, ServerTarget};
 use howdah_config::php;
 use howdah_config::php::{PhpUnfit, PhpVersion};
 use howdah_config::{
-    self, ConfigSource, LoadedConfiguration, ServeSettings, Validation, reference,
+    self, ConfigSource, LoadedConfiguration, ServeSettings, Validation, reference, schema,
 };
 
 /// How long to wait for the status of a running server.
@@ -30,6 +31,9 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs `howdah check`.
 pub fn run(check: &CheckArguments) -> ExitCode {
+    if check.schema {
+        return super::print_output(&schema::json_schema());
+    }
     if let Some(key) = &check.explain {
         return match reference::explain(key) {
             Ok(text) => super::print_output(&text),
@@ -79,8 +83,9 @@ pub fn run(check: &CheckArguments) -> ExitCode {
     let advice = loaded.advice.len();
     match report_configuration(loaded, Some(source.name())) {
         Err(code) => code,
-        Ok((settings, versions)) => {
+        Ok((settings, versions, printed)) => {
             let advice = advice
+                + printed
                 + advise_of_php(&versions)
                 + advise_of_updates(&path)
                 + advise_of_logins(&settings)
@@ -177,8 +182,9 @@ pub fn mistakes(path: &Path) -> Vec<String> {
         Ok(settings) => settings,
         Err(mistakes) => return mistakes,
     };
-    let (mut mistakes, php) = mistakes_of_sites_and_php(&settings);
-    mistakes.extend(php.err().map(|why| why.to_string()));
+    let found = inspect_sites_and_php(&settings);
+    let mut mistakes = found.mistakes;
+    mistakes.extend(found.php.err().map(|why| why.to_string()));
     mistakes
 }
 
@@ -186,7 +192,7 @@ pub fn mistakes(path: &Path) -> Vec<String> {
 fn directory(loaded: LoadedConfiguration) -> ExitCode {
     match report_configuration(loaded, None) {
         Err(code) => code,
-        Ok((settings, versions)) => {
+        Ok((settings, versions, _)) => {
             advise_of_php(&versions);
             super::print_output(&describe(&settings, versions.first()))
         }
@@ -194,11 +200,12 @@ fn directory(loaded: LoadedConfiguration) -> ExitCode {
 }
 
 /// Prints the advice and the mistakes of a configuration. If `file` names it, the number of mistakes is printed, too.
-/// Also returns the versions of the PHPs that this server starts.
+/// Also returns the versions of the PHPs that this server starts, and how many pieces of advice about the system were
+/// printed.
 fn report_configuration(
     loaded: LoadedConfiguration,
     file: Option<&str>,
-) -> Result<(ServeSettings, Vec<PhpVersion>), ExitCode> {
+) -> Result<(ServeSettings, Vec<PhpVersion>, usize), ExitCode> {
     for advice in &loaded.advice {
         eprintln!("advice: {advice}");
     }
@@ -214,62 +221,71 @@ fn report_configuration(
             false => exit::configuration(),
         }
     })?;
-    let php = report_sites_and_php(&settings)?;
-    Ok((settings, php))
+    let (php, advice) = report_sites_and_php(&settings)?;
+    Ok((settings, php, advice))
 }
 
-/// Returns the mistakes that show only when directories are opened and PHP is started, and the versions of the PHPs
-/// that this server starts.
-fn mistakes_of_sites_and_php(
-    settings: &ServeSettings,
-) -> (Vec<String>, Result<Vec<PhpVersion>, PhpUnfit>) {
+/// What shows only when directories are opened and PHP is started.
+struct SystemFindings {
+    mistakes: Vec<String>,
+    advice: Vec<String>,
+    /// The versions of the PHPs that this server starts.
+    php: Result<Vec<PhpVersion>, PhpUnfit>,
+}
+
+fn inspect_sites_and_php(settings: &ServeSettings) -> SystemFindings {
     let mut mistakes = settings.open_sites().err().unwrap_or_default();
+    let access = check_access(settings);
+    mistakes.extend(access.mistakes);
     mistakes.extend(unwritable_logs(settings));
+    let mut advice = access.advice;
     let php = php::check_all(&settings.php_programs());
     if php.is_ok() {
-        mistakes.extend(pools_that_do_not_start(&settings.pools));
+        try_pools(&settings.pools, &mut mistakes, &mut advice);
+        advice.extend(unreachable_backends(&settings.pools));
     }
-    (mistakes, php)
+    SystemFindings {
+        mistakes,
+        advice,
+        php,
+    }
 }
 
-/// Prints the mistakes of [`mistakes_of_sites_and_php`]. Returns the versions of the PHPs that this server starts.
-fn report_sites_and_php(settings: &ServeSettings) -> Result<Vec<PhpVersion>, ExitCode> {
-    let (mistakes, php) = mistakes_of_sites_and_php(settings);
-    for mistake in &mistakes {
+/// Prints what [`inspect_sites_and_php`] finds. Returns the versions of the PHPs that this server starts, and the number
+/// of pieces of advice.
+fn report_sites_and_php(settings: &ServeSettings) -> Result<(Vec<PhpVersion>, usize), ExitCode> {
+    let found = inspect_sites_and_php(settings);
+    for advice in &found.advice {
+        eprintln!("advice: {advice}");
+    }
+    for mistake in &found.mistakes {
         eprintln!("howdah: {mistake}");
     }
-    match php {
-        _ if !mistakes.is_empty() => Err(exit::configuration()),
+    match found.php {
+        _ if !found.mistakes.is_empty() => Err(exit::configuration()),
         Err(why) => {
             eprintln!("howdah: {why}");
             Err(exit::php())
         }
-        Ok(versions) => {
-            for advice in unreachable_backends(&settings.pools) {
-                eprintln!("advice: {advice}");
-            }
-            Ok(versions)
-        }
+        Ok(versions) => Ok((versions, found.advice.len())),
     }
 }
 
-/// Returns a mistake for each pool of our own PHP whose settings, including php.ini, prevent its start.
-fn pools_that_do_not_start(pools: &[PoolMode]) -> Vec<String> {
-    let mut mistakes = Vec::new();
+/// Starts PHP with the settings of each pool of our own, including php.ini. A pool that does not start is a mistake.
+fn try_pools(pools: &[PoolMode], mistakes: &mut Vec<String>, advice: &mut Vec<String>) {
     for pool in pools {
         let PoolMode::Embed(config) = pool else {
             continue;
         };
+        let name = &config.name;
         match php::try_settings(config) {
             Ok(said) => {
-                for line in said {
-                    eprintln!("advice: pool.{}: PHP reports: {line}", config.name);
-                }
+                let said = said.into_iter();
+                advice.extend(said.map(|line| format!("pool.{name}: PHP reports: {line}")));
             }
-            Err(why) => mistakes.push(format!("pool.{}: {why}", config.name)),
+            Err(why) => mistakes.push(format!("pool.{name}: {why}")),
         }
     }
-    mistakes
 }
 
 /// Returns advice about FastCGI backends that cannot be reached at present. They may be reachable later.

@@ -1,17 +1,15 @@
-//! Checks for files that a configuration names and that are missing or not accessible to the server's user: scripts,
-//! error pages, roots, logs, settings of PHP. All of them may be created later, so they only cause advice, except for a
-//! log.
+//! Checks for files that a configuration names and that are missing: scripts, error pages, logs. All of them may be
+//! created later, so they only cause advice, except for a log. Settings of sites that PHP does not accept cause advice,
+//! too.
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use howdah_executor::PoolMode;
+use howdah_executor::config::PoolConfig;
 use howdah_log::log::LogTarget;
-use howdah_os::account::Account;
 use howdah_site::site::SiteConfig;
 
-use crate::sys;
 use howdah_config::ServeSettings;
 use howdah_config::php;
 use howdah_config::suggest::nearest;
@@ -19,13 +17,12 @@ use howdah_config::suggest::nearest;
 /// Prints advice about missing files. Returns the number of pieces of advice.
 pub fn advise_of_files(settings: &ServeSettings) -> usize {
     let mut all = Vec::new();
-    let mut names = KnownSettings::new();
+    let mut answers = KnownSettings::new();
     for site in &settings.sites {
         let about = |said: String| format!("site `{}`: {said}", site.name);
         all.extend(missing_files(site).into_iter().map(about));
-        all.extend(unreadable_root(settings, site).map(about));
         all.extend(
-            unknown_settings(settings, site, &mut names)
+            refused_settings(settings, site, &mut answers)
                 .into_iter()
                 .map(about),
         );
@@ -99,69 +96,85 @@ fn missing_files(site: &SiteConfig) -> Vec<String> {
     found
 }
 
-/// Returns why the user that serves HTTP cannot read the site's files, if a child process that runs as that user can
-/// find out.
-fn unreadable_root(settings: &ServeSettings, site: &SiteConfig) -> Option<String> {
-    if !sys::may_change_user() {
-        return None;
-    }
-    let name = settings.user.as_deref()?;
-    let account = sys::find_user(name)?;
-    (!may_enter(&account, &site.root)?).then(|| {
-        format!(
-            "Unreadable: the user `{name}` cannot enter {}, so every file gets a 403; check its mode and the modes of the directories above it (namei -l {})",
-            site.root.display(),
-            site.root.display()
-        )
-    })
+/// What the PHP of a pool says about its settings. PHP is asked once for all sites of a pool that have the same ones.
+#[derive(Default)]
+struct PoolAnswers {
+    /// The names of all settings; `None` if PHP does not report them, which is already a mistake.
+    names: Option<Vec<String>>,
+    /// What PHP says when it starts with the pool's own settings.
+    own_messages: Vec<String>,
+    /// What it says beyond that with settings of a site.
+    messages: HashMap<Vec<(String, String)>, Vec<String>>,
 }
 
-/// Returns whether an account may enter a directory, according to test(1) running as that account.
-fn may_enter(account: &Account, directory: &Path) -> Option<bool> {
-    let mut command = Command::new("test");
-    command.arg("-x").arg(directory);
-    howdah_os::descriptors::run_as(&mut command, Some((account, account.gid))).ok()?;
-    command.stdin(Stdio::null()).stderr(Stdio::null());
-    command.status().ok().map(|status| status.success())
-}
+/// The answers, by the name of the pool.
+type KnownSettings<'a> = HashMap<&'a str, PoolAnswers>;
 
-/// The settings that a pool's PHP knows, by the name of the pool. PHP is asked once for all sites of a pool. `None` if
-/// PHP does not report its settings, which is already a mistake.
-type KnownSettings<'a> = HashMap<&'a str, Option<Vec<String>>>;
-
-/// Returns advice about settings of the site that its PHP does not know.
-fn unknown_settings<'a>(
+/// Returns advice about settings of the site that its PHP does not know, or whose values it does not understand.
+fn refused_settings<'a>(
     settings: &'a ServeSettings,
     site: &SiteConfig,
-    names: &mut KnownSettings<'a>,
+    answers: &mut KnownSettings<'a>,
 ) -> Vec<String> {
     let pool = settings.pools.iter().find_map(|pool| match pool {
         PoolMode::Embed(config) if config.name == site.pool => Some(config),
         _ => None,
     });
-    let own: Vec<&String> = site
+    let own: Vec<(String, String)> = site
         .php_value
         .iter()
         .chain(&site.php_admin_value)
-        .map(|(name, _)| name)
+        .cloned()
         .collect();
     let Some(pool) = pool.filter(|_| !own.is_empty()) else {
         return Vec::new();
     };
-    let asked = || php::setting_names(&pool.program, pool.php_ini.as_deref()).ok();
-    let Some(known) = names.entry(&pool.name).or_insert_with(asked) else {
+    let answers = answers.entry(&pool.name).or_insert_with(|| PoolAnswers {
+        names: php::setting_names(&pool.program, pool.php_ini.as_deref()).ok(),
+        own_messages: php::try_settings(pool).unwrap_or_default(),
+        messages: HashMap::new(),
+    });
+    let Some(known) = &answers.names else {
         return Vec::new();
     };
-    let unknown = own.iter().filter(|name| !known.contains(name));
-    unknown
-        .map(|name| {
-            let all: Vec<&str> = known.iter().map(String::as_str).collect();
-            let near = nearest(name, &all);
-            let near = near.map(|near| format!("; did you mean `{near}`?"));
-            format!(
-                "SettingUnknown: PHP has no setting `{name}`{}",
-                near.unwrap_or_default()
-            )
+    let (own, unknown): (Vec<_>, Vec<_>) =
+        own.into_iter().partition(|(name, _)| known.contains(name));
+    let mut advice: Vec<String> = unknown
+        .iter()
+        .map(|(name, _)| unknown_setting(name, known))
+        .collect();
+    let messages = answers
+        .messages
+        .entry(own)
+        .or_insert_with_key(|own| messages_about(pool, own, &answers.own_messages));
+    advice.extend(messages.iter().map(|said| format!("PHP reports: {said}")));
+    advice
+}
+
+fn unknown_setting(name: &str, known: &[String]) -> String {
+    let all: Vec<&str> = known.iter().map(String::as_str).collect();
+    let near = nearest(name, &all);
+    let near = near.map(|near| format!("; did you mean `{near}`?"));
+    format!(
+        "SettingUnknown: PHP has no setting `{name}`{}",
+        near.unwrap_or_default()
+    )
+}
+
+/// Returns what PHP says when it starts with these settings of a site besides those of the pool.
+fn messages_about(pool: &PoolConfig, own: &[(String, String)], usual: &[String]) -> Vec<String> {
+    // A request sets these as numbers; only php.ini knows the names of the levels.
+    let levels = own
+        .iter()
+        .filter(|(name, value)| name == "error_reporting" && value.parse::<i64>().is_err());
+    let mut messages: Vec<String> = levels
+        .map(|(_, value)| {
+            format!("`error_reporting` is a number for a site, not `{value}`; php -r 'echo {value};' prints it")
         })
-        .collect()
+        .collect();
+    let mut pool = pool.clone();
+    pool.defines.extend(own.iter().cloned());
+    let said = php::try_settings(&pool).unwrap_or_else(|why| vec![why]);
+    messages.extend(said.into_iter().filter(|line| !usual.contains(line)));
+    messages
 }

@@ -20,39 +20,70 @@ use howdah_server::cache::admin::AdminCommand;
 use member::ScriptMember;
 
 use super::client::{self, NoResponse, ResponseWait};
+use super::served_php::ServedPhp;
 use crate::effects::ScriptEffects;
 use crate::master::control::ControlRequest;
 use crate::{exit, sys};
 use howdah_config::arguments::PhpArguments;
 use howdah_config::php::{self, PhpUse};
-use howdah_executor::PhpProgram;
+use howdah_config::pool_section::DEFAULT_POOL;
 
 /// How long the server may take to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs the script and reports its writes to the server.
 pub fn run(arguments: &PhpArguments) -> ExitCode {
-    let program = match php::find(None, PhpUse::CommandLine).and_then(|p| php::check(&p).map(|_| p))
-    {
-        Ok(program) => program,
-        Err(why) => {
-            eprintln!("howdah: {why}");
-            return exit::php();
+    let served = match php_to_run(arguments) {
+        Ok(served) => served,
+        Err((code, reasons)) => {
+            for why in reasons {
+                eprintln!("howdah: {why}");
+            }
+            return code;
         }
     };
-    let php_ini = arguments.php_ini.as_deref();
-    let defines = match super::settings_of_variables("php", &program, php_ini) {
-        Ok(defines) => defines,
-        Err(why) => {
-            eprintln!("howdah: PhpDoesNotStart: {why}");
-            return exit::php();
-        }
-    };
-    match run_and_report(arguments, &program, &defines) {
+    match run_and_report(arguments, &served) {
         Ok(status) => status_of(status),
         Err(why) => {
-            eprintln!("howdah: PhpDoesNotStart: {program}: {why}");
+            eprintln!("howdah: PhpDoesNotStart: {}: {why}", served.program);
             exit::php()
+        }
+    }
+}
+
+/// Returns the PHP of the command line, or that of the pool that the arguments name.
+fn php_to_run(arguments: &PhpArguments) -> Result<ServedPhp, (ExitCode, Vec<String>)> {
+    let one = |why: String| (exit::php(), vec![why]);
+    let checked = |served: ServedPhp| match php::check(&served.program) {
+        Ok(()) => Ok(served),
+        Err(why) => Err(one(why.to_string())),
+    };
+    match (&arguments.pool, &arguments.target.config) {
+        (Some(pool), Some(file)) => ServedPhp::of_pool(file, Some(pool))
+            .map_err(|mistakes| (exit::configuration(), mistakes))
+            .and_then(checked),
+        (Some(pool), None) if pool == DEFAULT_POOL => ServedPhp::of_environment("php")
+            .map_err(one)
+            .and_then(checked),
+        (Some(pool), None) => {
+            let why = format!(
+                "--pool {pool}: name the configuration of this pool with --config FILE; without one, there is only `{DEFAULT_POOL}`"
+            );
+            Err((exit::configuration(), vec![why]))
+        }
+        (None, _) => {
+            let program = php::find(None, PhpUse::CommandLine)
+                .and_then(|program| php::check(&program).map(|()| program));
+            let program = program.map_err(|why| one(why.to_string()))?;
+            let php_ini = arguments.php_ini.as_deref();
+            let defines = super::settings_of_variables("php", &program, php_ini)
+                .map_err(|why| one(format!("PhpDoesNotStart: {why}")))?;
+            Ok(ServedPhp {
+                program,
+                php_ini: None,
+                defines,
+                environment: Vec::new(),
+            })
         }
     }
 }
@@ -69,24 +100,21 @@ fn status_of(status: ExitStatus) -> ExitCode {
 /// Returns the command `howdah-php php` with these arguments, which sends its reports to `writer`.
 fn command(
     arguments: &PhpArguments,
-    program: &PhpProgram,
-    defines: &[(String, String)],
+    served: &ServedPhp,
     writer: &OwnedFd,
 ) -> std::io::Result<Command> {
-    let mut command = program.command_here()?;
+    let mut command = served.program.command_here()?;
+    let environment = served.environment.iter();
     command
+        .envs(environment.map(|(name, value)| (name, value)))
         .arg("php")
         .arg("--effects-fd")
         .arg(writer.as_raw_fd().to_string())
-        .args(arguments.program_arguments(defines));
+        .args(arguments.program_arguments(served.php_ini.as_deref(), &served.defines));
     Ok(command)
 }
 
-fn run_and_report(
-    arguments: &PhpArguments,
-    program: &PhpProgram,
-    defines: &[(String, String)],
-) -> std::io::Result<ExitStatus> {
+fn run_and_report(arguments: &PhpArguments, served: &ServedPhp) -> std::io::Result<ExitStatus> {
     // Signals from a terminal reach the script as well; this process only has to outlive it.
     let signals = sys::SignalDescriptor::new(&[
         libc::SIGCHLD,
@@ -96,7 +124,7 @@ fn run_and_report(
         libc::SIGHUP,
     ])?;
     let (effects, writer) = ScriptEffects::pair()?;
-    let mut command = command(arguments, program, defines, &writer)?;
+    let mut command = command(arguments, served, &writer)?;
     sys::inherit(&mut command, vec![writer]);
     // Without this process, the script's writes would no longer be reported.
     sys::exit_with_parent(&mut command, Signal::KILL);

@@ -16,6 +16,7 @@ use howdah_server::request::explain::{ExplainRequest, NoPool, explain};
 use howdah_server::server_config::{FrontSettings, OpenResources, ServerConfig};
 use howdah_site::site::Site;
 
+use super::check_access::check_access;
 use crate::exit;
 use howdah_config::arguments::{ExplainArguments, ServeArguments};
 use howdah_config::{self, ConfigSource, ServeSettings, Validation};
@@ -49,6 +50,10 @@ pub fn run(arguments: &ExplainArguments) -> ExitCode {
             return exit::configuration();
         }
     };
+    let access = check_access(&settings);
+    for finding in access.mistakes.iter().chain(&access.advice) {
+        eprintln!("advice: {finding}");
+    }
     let front = match explaining_front(&settings) {
         Ok(front) => front,
         Err(mistakes) => {

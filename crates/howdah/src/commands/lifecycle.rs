@@ -66,7 +66,8 @@ pub fn upgrade(target: &ServerTarget) -> ExitCode {
 pub fn stop(stop: &StopArguments) -> ExitCode {
     let limit_ms = match &stop.timeout {
         None => None,
-        Some(text) => match milliseconds(text) {
+        // Without a unit, it is a number of seconds, as for timeout(1).
+        Some(text) => match milliseconds(text).or_else(|| milliseconds(&format!("{text}s"))) {
             Some(ms) => Some(ms),
             None => {
                 eprintln!("howdah: --timeout: expected a time such as 30s, found `{text}`");

@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod cert;
 pub mod check;
+mod check_access;
 mod check_directory;
 mod check_files;
 mod check_object_cache;
@@ -19,6 +20,7 @@ pub mod job;
 pub mod lifecycle;
 pub mod modes;
 pub mod run;
+mod served_php;
 pub mod shell;
 pub mod status;
 pub mod warm;

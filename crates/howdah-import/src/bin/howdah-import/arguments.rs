@@ -49,7 +49,7 @@ pub struct ImportVerifyArguments {
 pub enum ImportCommand {
     /// Translate nginx' servers into sites.
     #[command(after_help = "Examples:\n  \
-        howdah import nginx /etc/nginx/nginx.conf -o howdah.toml\n  \
+        howdah import nginx /etc/nginx -o howdah.toml\n  \
         howdah import nginx /etc/nginx/nginx.conf --php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml\n  \
         howdah import nginx /etc/nginx/sites-enabled/shop.conf -o shop.toml\n\n\
         Everything that is not carried over is listed in FILE.notes, by file and line.")]
@@ -72,8 +72,8 @@ pub enum ImportCommand {
 /// `howdah import nginx`, `howdah import apache`
 #[derive(Args, Debug)]
 pub struct ImportServerArguments {
-    /// The main configuration file, or files of sites; the files that they include are read as well, and Apache's
-    /// envvars beside the first file
+    /// The main configuration file or its directory (/etc/nginx, /etc/apache2), or files of sites; the files that they
+    /// include are read as well, and Apache's envvars beside the first file
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     /// php-fpm.conf, or files of pools: directives that lead to such a pool (fastcgi_pass, SetHandler, ProxyPassMatch)

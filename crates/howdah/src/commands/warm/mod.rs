@@ -12,19 +12,19 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use howdah_executor::{PhpProgram, PoolMode};
+use howdah_executor::PhpProgram;
 
 use self::files::{CompiledFiles, copy_owner_and_mode, php_files};
-use crate::{exit, sys};
-use howdah_config::arguments::{ServeArguments, WarmArguments};
-use howdah_config::php::{self, PhpUse};
+use super::served_php::ServedPhp;
+use crate::exit;
+use howdah_config::arguments::WarmArguments;
+use howdah_config::php;
 use howdah_config::pool::parse_define;
-use howdah_config::{self, ConfigSource, Validation};
 
 /// The number of files that one process compiles.
 const FILES_PER_PROCESS: usize = 256;
@@ -105,10 +105,16 @@ struct WarmResult {
 
 impl Compiler {
     fn new(arguments: &WarmArguments) -> Result<Compiler, (ExitCode, Vec<String>)> {
-        let mut compiler = match &arguments.config {
-            Some(file) => Compiler::of_pool(file, arguments.pool.as_deref())
+        let served = match &arguments.config {
+            Some(file) => ServedPhp::of_pool(file, arguments.pool.as_deref())
                 .map_err(|mistakes| (exit::configuration(), mistakes))?,
-            None => Compiler::of_environment().map_err(|why| (exit::php(), vec![why]))?,
+            None => ServedPhp::of_environment("warm").map_err(|why| (exit::php(), vec![why]))?,
+        };
+        let mut compiler = Compiler {
+            program: served.program,
+            php_ini: served.php_ini,
+            defines: served.defines,
+            environment: served.environment,
         };
         php::check(&compiler.program).map_err(|why| (exit::php(), vec![why.to_string()]))?;
         let defines: Result<Vec<_>, String> = arguments
@@ -130,48 +136,6 @@ impl Compiler {
             })?;
         }
         Ok(compiler)
-    }
-
-    /// Returns the compiler for a pool of this file.
-    fn of_pool(file: &Path, name: Option<&str>) -> Result<Compiler, Vec<String>> {
-        let source = ConfigSource::read(file).map_err(|why| vec![why])?;
-        let serve = ServeArguments {
-            // Root may build the image of a server that will not run as root.
-            user: sys::is_root().then(|| "root".to_owned()),
-            ..ServeArguments::default()
-        };
-        let settings = howdah_config::load(&serve, Some(&source), Validation::Full).settings?;
-        let mut pools = settings.pools.into_iter().filter_map(|mode| match mode {
-            PoolMode::Embed(pool) => Some(pool),
-            _ => None,
-        });
-        let pool = pools.find(|pool| name.is_none_or(|name| pool.name == name));
-        let Some(pool) = pool else {
-            let which = name.map_or_else(String::new, |name| format!(" `{name}`"));
-            let why = format!(
-                "{} has no pool{which} of mode embed or worker",
-                file.display()
-            );
-            return Err(vec![why]);
-        };
-        Ok(Compiler {
-            program: pool.program,
-            php_ini: pool.php_ini,
-            defines: pool.defines,
-            environment: pool.environment,
-        })
-    }
-
-    /// Returns the default PHP, with a container's variables.
-    fn of_environment() -> Result<Compiler, String> {
-        let program = php::find(None, PhpUse::Serve).map_err(|why| why.to_string())?;
-        let defines = super::settings_of_variables("warm", &program, None)?;
-        Ok(Compiler {
-            program,
-            php_ini: None,
-            defines,
-            environment: Vec::new(),
-        })
     }
 
     /// Returns the command that runs this code with PHP.

@@ -29,6 +29,7 @@ use howdah_http::proxy_protocol::TrustedPeers;
 use howdah_http::tls::CurrentSettings;
 use howdah_http::tls::tickets::TicketKeys;
 use howdah_log::log::ErrorLog;
+use howdah_proto::level::LogLevel;
 use howdah_server::admin::Connections;
 use howdah_server::cache::CacheDiskState;
 use howdah_server::front_thread;
@@ -39,6 +40,7 @@ use super::launcher::{Launches, MasterLauncher};
 use super::status_server;
 use super::{FrontShared, ReceivedConfiguration};
 pub use finish::{LEAVE_TIMEOUT, finish, shorten_deadline};
+use howdah_config::served::closed_root;
 use howdah_config::{ListenSettings, ServeSettings};
 use logs::{OpenAccessLog, access_log, shared_error_log};
 use pools::{PoolsByName, retire, start_pools};
@@ -109,6 +111,9 @@ pub fn apply(
         .map(|front| HeldRoots::hold(front.config()));
     let access_log = access_log(&settings, new.access_log, former_log, &error_log).map_err(one)?;
     let sites = settings.open_sites()?;
+    for closed in settings.sites.iter().filter_map(closed_root) {
+        error_log.problem(LogLevel::Warning, "DirectoryUnreadable", &closed);
+    }
     let launcher = Arc::new(MasterLauncher {
         launches: launches.clone(),
         generation: new.generation,
