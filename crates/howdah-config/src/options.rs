@@ -370,6 +370,9 @@ options! {
         "networks": OptionKind::Texts, "",
             "The addresses and networks of the proxies, such as `10.0.0.0/8`; `unix` means every client that connects to a unix socket.",
             "Needed behind every proxy.";
+        "networks_file": OptionKind::Path, "",
+            "A file with more networks of proxies, one in each line; `#` begins a comment. The file is read again within a second when it changes.",
+            "Useful for lists that change, such as those of Cloudflare and other CDNs.";
         "header": OptionKind::Word(&["x-forwarded", "forwarded"]), "x-forwarded",
             "Which headers the proxies write: `X-Forwarded-For` and the related headers, or `Forwarded` (RFC 7239). Only one kind is read, because a proxy passes on the other kind as the client sent it.",
             "Useful for proxies that follow the RFC.";

@@ -25,6 +25,10 @@ impl ServeSettings {
 
     /// Opens the sites' directories, to serve them.
     pub fn open_sites(&self) -> Result<Sites, Vec<String>> {
+        let proxies = self.trusted_proxies.file.as_ref();
+        if let Some(Err(why)) = proxies.map(|file| file.read()) {
+            return Err(vec![format!("trusted_proxies: {why}")]);
+        }
         self.open_sites_with(Site::new)
     }
 

@@ -29,7 +29,7 @@ fn documents() -> Vec<(String, String)> {
         .iter()
         .map(|name| format!("{name}.md"))
         .collect();
-    for directory in ["docs", "docs/guides"] {
+    for directory in ["docs", "docs/guides", "docs/recipes"] {
         let entries = std::fs::read_dir(repository().join(directory)).expect("a directory");
         for entry in entries {
             let name = entry.expect("a directory entry").file_name();

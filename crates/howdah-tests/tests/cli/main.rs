@@ -19,5 +19,7 @@ mod log_daemons;
 mod programs;
 #[cfg(feature = "packages")]
 mod prometheus;
+#[cfg(feature = "packages")]
+mod recipes;
 mod settings;
 mod swoole;
