@@ -58,8 +58,8 @@ pub struct Machine {
 
 impl Machine {
     /// Writes the page's files, runs its commands that come first, and starts the processes beside the server.
-    pub fn new(name: &str, page: &Page) -> Machine {
-        let scratch = Scratch::new(name);
+    pub fn new(page: &Page) -> Machine {
+        let scratch = Scratch::new("recipe");
         for directory in DIRECTORIES.iter().chain(&["/home/", "/acme/"]) {
             let path = scratch.join(directory.trim_start_matches('/'));
             fs::create_dir_all(path).expect("a directory can be made");

@@ -23,25 +23,42 @@ macro_rules! recipes {
 }
 
 recipes! {
+    blue_green
+    browser_cache
     cloudflare
+    compression
     cors
     cron
     deny_addresses
+    deployment
     downloads
+    drupal
     error_pages
+    hotlink_protection
+    https_local
+    json_log
     log_rotation
     login_rate_limit
     maintenance
+    matomo
+    mercure
     nextcloud
+    page_cache
+    php_settings
+    phpmyadmin
+    prometheus
     queue_worker
     security_headers
+    server_sent_events
     several_sites
     single_page_application
     slow_requests
     staging_password
+    trailing_slash
     two_php_versions
     upload_limit
     upload_progress
+    websocket
     woocommerce
     wordpress_multisite_subdirectories
     wordpress_multisite_subdomains
@@ -60,7 +77,7 @@ fn follow(name: &str) {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let page = Page::parse(&text);
     assert!(!page.servers.is_empty(), "{name}: no configuration");
-    let mut machine = Machine::new(name, &page);
+    let mut machine = Machine::new(&page);
     let mut differences = Vec::new();
     let mut run = |machine: &Machine, typed: &[Typed]| {
         for typed in typed {
