@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use howdah_tests::process::Process;
+use howdah_tests::process::{Process, wait_until};
 use howdah_tests::rig::{free_address, howdah_program, is_root, wait_for_listener};
 use howdah_tests::scratch::{Scratch, run};
 
@@ -102,7 +102,7 @@ impl Machine {
         if config.contains(" tls") && !config.contains("[acme]") {
             config += &format!("\n[acme]\npath = {:?}\n", self.scratch.join("acme"));
         }
-        let file = self.scratch.write("etc/howdah/howdah.toml", config);
+        let file = self.scratch.write("etc/howdah/howdah.toml", &config);
         let mut command = Command::new(howdah_program());
         command.arg("serve").arg("--config").arg(file);
         command.arg("--control").arg(self.scratch.join("control"));
@@ -111,6 +111,30 @@ impl Machine {
             line.contains("howdah: listening on ").then_some(())
         });
         self.server = Some(server);
+        if config.contains(" tls") {
+            self.wait_for_certificates();
+        }
+    }
+
+    /// Waits until the local authority has signed the certificates of all hosts, which it does after the start.
+    fn wait_for_certificates(&self) {
+        let directory = self.scratch.join("etc/howdah");
+        let lines = run(Command::new("grep")
+            .args(["-rh", "^hosts = "])
+            .arg(directory));
+        let hosts = lines.split('"').skip(1).step_by(2);
+        for host in hosts.filter(|host| host.ends_with(".test")) {
+            let handshake = format!(
+                "openssl s_client -connect 127.0.0.1:{} -servername {} -CAfile {:?} -verify_return_error",
+                self.https,
+                host.replace('*', "any"),
+                self.scratch.join("acme/local/root.pem"),
+            );
+            wait_until(&format!("the certificate for {host}"), MAX_WAIT, || {
+                let output = self.shell(&handshake).output();
+                output.is_ok_and(|output| output.status.success())
+            });
+        }
     }
 
     /// Stops the server that runs.
