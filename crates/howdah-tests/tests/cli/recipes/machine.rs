@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use howdah_tests::process::{Process, wait_until};
-use howdah_tests::rig::{free_address, howdah_program, is_root, wait_for_listener};
+use howdah_tests::rig::{free_address, howdah_program, is_root};
 use howdah_tests::scratch::{Scratch, run};
 
 use super::page::{Page, Typed, is_as_written};
@@ -47,30 +47,29 @@ pub fn is_blessing() -> bool {
 }
 
 pub struct Machine {
+    /// The server that runs. It is the first field, so it is stopped before its directory is removed.
+    server: Option<Process>,
     scratch: Scratch,
     http: u16,
     https: u16,
     /// The ports of 127.0.0.1 that the page names, and those that replace them.
     ports: RefCell<Vec<(String, u16)>>,
-    server: Option<Process>,
-    _beside: Vec<Process>,
 }
 
 impl Machine {
-    /// Writes the page's files, runs its commands that come first, and starts the processes beside the server.
+    /// Writes the page's files, and runs its commands that come first.
     pub fn new(page: &Page) -> Machine {
         let scratch = Scratch::new("recipe");
         for directory in DIRECTORIES.iter().chain(&["/home/", "/acme/"]) {
             let path = scratch.join(directory.trim_start_matches('/'));
             fs::create_dir_all(path).expect("a directory can be made");
         }
-        let mut machine = Machine {
+        let machine = Machine {
+            server: None,
             scratch,
             http: free_address().port(),
             https: free_address().port(),
             ports: RefCell::default(),
-            server: None,
-            _beside: Vec::new(),
         };
         machine.write_programs();
         for (path, text) in &page.files {
@@ -82,16 +81,6 @@ impl Machine {
         }
         for command in &page.before {
             run(&mut machine.shell(&machine.here(command)));
-        }
-        for command in &page.beside {
-            let command = machine.here(command);
-            let process = Process::start("beside", &mut machine.shell(&command));
-            for word in command.split_whitespace() {
-                if let Ok(address) = word.parse() {
-                    wait_for_listener(&command, address);
-                }
-            }
-            machine._beside.push(process);
         }
         machine
     }
@@ -266,12 +255,5 @@ impl Machine {
             text = text.replace(ours, network);
         }
         text
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // The server's log is printed if the test fails, so it ends before the private directory.
-        self.stop();
     }
 }

@@ -8,7 +8,6 @@
 //! | `<!-- file: PATH -->` before another block | writes the block to this file |
 //! | `<!-- file: PATH`, lines, `-->` | writes the lines to this file, which readers do not see |
 //! | `<!-- before: COMMAND -->` | runs the command before the first server starts |
-//! | `<!-- beside: COMMAND -->` | starts the command, and waits for the addresses that it names to accept connections |
 //! | `<!-- instead: TEXT => OTHER -->` | replaces the text in configurations; `{php}` is the series of this machine's PHP |
 //!
 //! In expected output, `...` on a line of its own stands for any lines, and within a line for any text.
@@ -22,8 +21,6 @@ pub struct Page {
     pub files: Vec<(String, String)>,
     /// Commands to run before the first server starts.
     pub before: Vec<String>,
-    /// Commands of processes that run beside the server.
-    pub beside: Vec<String>,
     /// Texts of configurations, and what replaces them.
     pub instead: Vec<(String, String)>,
     /// Commands that the page shows before its first configuration.
@@ -65,7 +62,6 @@ impl Page {
                         page.files.push((rest.to_owned(), inner));
                     }
                     ("before", Some(command)) => page.before.push(command.to_owned()),
-                    ("beside", Some(command)) => page.beside.push(command.to_owned()),
                     ("instead", Some(texts)) => {
                         let texts = texts.split_once(" => ").expect("TEXT => OTHER");
                         page.instead.push((texts.0.to_owned(), texts.1.to_owned()));
