@@ -11,8 +11,8 @@ use howdah_site::authentication::credentials::Credentials;
 use howdah_site::authentication::group_file::UserGroups;
 use howdah_site::authentication::hash::PasswordHash;
 use howdah_site::authentication::password_file::Passwords;
+use howdah_site::network_file::Networks;
 use howdah_site::site::condition::{RuleConditions, RuleException, RuleRequest, ValueTest};
-use howdah_site::site::network_file::Networks;
 
 /// The maximum cost of a password check. A more expensive check would keep a thread busy for too long.
 const MOST_COST: u64 = 1 << 24;

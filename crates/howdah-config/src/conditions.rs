@@ -1,16 +1,13 @@
 //! Turns the conditions of a rule besides its path into the server's conditions: `methods`, `query`, `cookie`,
 //! `header`, `env`, `from`, `from_file`, `not`.
 
-use std::sync::Arc;
-
 use howdah_proto::response::is_token;
 use howdah_site::site::condition::{ClientAddresses, RuleConditions, RuleException, ValueTest};
 use howdah_site::site::config::{SiteConfig, SiteRule};
-use howdah_site::site::network_file::NetworkFile;
 
-use super::reader::{ConfigSection, Validation};
+use super::reader::ConfigSection;
 use super::rules::{given_pattern, pattern_error_text};
-use super::server::networks;
+use super::server::{network_file, networks};
 
 pub(super) const CONDITION_KEYS: [&str; 8] = [
     "methods",
@@ -115,22 +112,10 @@ fn client_addresses(section: &ConfigSection<'_>) -> Option<ClientAddresses> {
     }
     let mut unix = false;
     let networks = networks(section, "from", Some(&mut unix));
-    let file = section
-        .path("from_file")
-        .map(|path| Arc::new(NetworkFile::new(path)));
-    if let Some(file) = &file
-        && section.file().validation == Validation::Full
-        && let Err(why) = file.read()
-    {
-        let message = format!("from_file: {why}");
-        section
-            .file()
-            .mistake(section.place_of("from_file"), message);
-    }
     Some(ClientAddresses {
         networks,
         unix,
-        file,
+        file: network_file(section, "from_file"),
     })
 }
 

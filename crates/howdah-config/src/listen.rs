@@ -136,7 +136,7 @@ impl<'c> ConfiguredListeners<'c> {
                 return None;
             }
         };
-        if listen.proxy_protocol && self.trusted.networks.is_empty() && !self.trusted.unix {
+        if listen.proxy_protocol && self.trusted.are_none() {
             let message = "proxy_protocol needs [trusted_proxies], which names the proxies whose header is trusted";
             self.mistake(entry.place.clone(), message);
         }
@@ -408,10 +408,9 @@ pub fn refuse_reachable_root(
         ListenAddress::Tcp(address) => !address.ip().to_canonical().is_loopback(),
         ListenAddress::Unix { .. } => false,
     });
-    let behind_proxy = || !proxies.networks.is_empty() || proxies.unix;
     let whom = match open {
         Some(open) => open.address.to_string(),
-        None if behind_proxy() => "the proxies of [trusted_proxies]".to_owned(),
+        None if !proxies.are_none() => "the proxies of [trusted_proxies]".to_owned(),
         None => return,
     };
     top.file().mistake(

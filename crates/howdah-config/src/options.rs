@@ -369,6 +369,9 @@ options! {
         "networks": OptionKind::Texts, "",
             "The addresses and networks of the proxies, such as `10.0.0.0/8`; `unix` means every client that connects to a unix socket.",
             "Needed behind every proxy.";
+        "networks_file": OptionKind::Path, "",
+            "A file with more networks of proxies, one in each line; `#` begins a comment. The file is read again within a second when it changes.",
+            "Useful for lists that change, such as those of Cloudflare and other CDNs.";
         "header": OptionKind::Word(&["x-forwarded", "forwarded"]), "x-forwarded",
             "Which headers the proxies write: `X-Forwarded-For` and the related headers, or `Forwarded` (RFC 7239). Only one kind is read, because a proxy passes on the other kind as the client sent it.",
             "Useful for proxies that follow the RFC.";
@@ -657,7 +660,7 @@ options! {
         "return": OptionKind::Integer(200, 599), "", "Responds with this status and `body`.", "Useful for health checks and `robots.txt`.";
         "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for texts with `return`.";
         "pool": OptionKind::Text, "", "The pool that runs the script here; the last such rule applies.", "Useful for workers in a part of a site.";
-        "set_header": OptionKind::Pairs, "", "Headers that are replaced in every response: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
+        "set_header": OptionKind::Pairs, "", "Headers that are replaced in every response: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages and redirects to HTTPS get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
         "add_header": OptionKind::Pairs, "", "Headers that are added, in the same way.", "Useful for headers that may repeat, such as `Link`.";
         "cache_control": OptionKind::Text, "", "The `Cache-Control` of files; the first such rule applies. Scripts set their own.", "Useful for assets with versions in their names.";
         "type": OptionKind::Text, "", "The `Content-Type` of files, or of `body` (default `text/plain; charset=utf-8`).", "Useful for files without an extension.";

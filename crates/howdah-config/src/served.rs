@@ -26,7 +26,15 @@ impl ServeSettings {
 
     /// Opens the sites' directories, to serve them.
     pub fn open_sites(&self) -> Result<Sites, Vec<String>> {
+        self.read_trusted_proxies().map_err(|why| vec![why])?;
         self.open_sites_with(Site::new)
+    }
+
+    /// Reads the file of `trusted_proxies`, which contains no networks before that.
+    pub fn read_trusted_proxies(&self) -> Result<(), String> {
+        let file = self.trusted_proxies.file.as_ref();
+        let read = file.map_or(Ok(()), |file| file.read());
+        read.map_err(|why| format!("trusted_proxies: {why}"))
     }
 
     /// Opens each site with the given function of [`Site`].

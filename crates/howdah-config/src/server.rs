@@ -1,14 +1,17 @@
 //! Turns the sections about the server itself into typed settings.
 
+use std::sync::Arc;
+
 use howdah_http::network::AddressBlock;
 use howdah_log::log::{AccessFormat, DaemonTarget, LogTarget};
 use howdah_proto::level::LogLevel;
 use howdah_site::client_address::{ForwardedStyle, TrustedProxies};
 use howdah_site::encoding::{Coding, EncodingConfig};
+use howdah_site::network_file::NetworkFile;
 
 use super::kind::OptionKind;
 use super::options;
-use super::reader::ConfigSection;
+use super::reader::{ConfigSection, Validation};
 use super::value::{self, WrittenValue};
 use super::{LogSettings, ServerOptions, StatusSettings};
 use crate::arguments::ServeArguments;
@@ -153,6 +156,18 @@ pub(super) fn networks(
     networks
 }
 
+/// Reads a file of networks, and reports its mistakes.
+pub(super) fn network_file(section: &ConfigSection<'_>, key: &str) -> Option<Arc<NetworkFile>> {
+    let file = Arc::new(NetworkFile::new(section.path(key)?));
+    if section.file().validation == Validation::Full
+        && let Err(why) = file.read()
+    {
+        let message = format!("{key}: {why}");
+        section.file().mistake(section.place_of(key), message);
+    }
+    Some(file)
+}
+
 /// Reads `[trusted_proxies]`.
 pub fn trusted_proxies(top: &ConfigSection<'_>) -> TrustedProxies {
     let section = top.section("trusted_proxies", "trusted_proxies");
@@ -160,6 +175,7 @@ pub fn trusted_proxies(top: &ConfigSection<'_>) -> TrustedProxies {
     TrustedProxies {
         networks: networks(&section, "networks", Some(&mut unix)),
         unix,
+        file: network_file(&section, "networks_file"),
         style: section.word(
             "header",
             &[

@@ -324,7 +324,14 @@ fn find_route(ctx: RequestContext<'_>, visitor: Visitor<'_>) -> (RouteAction, Ro
         let log = &ctx.front.error_log;
         log.problem(LogLevel::Warning, "HtaccessNotExact", &text);
     }
-    for text in ctx.site.new_network_file_problems() {
+    let proxies = &ctx.config.settings.trusted_proxies.file;
+    let of_proxies = proxies.iter().filter_map(|file| file.take_new_problem());
+    for text in ctx
+        .site
+        .new_network_file_problems()
+        .into_iter()
+        .chain(of_proxies)
+    {
         let log = &ctx.front.error_log;
         log.problem(LogLevel::Warning, "NetworkFileUnreadable", &text);
     }

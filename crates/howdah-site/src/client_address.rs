@@ -11,10 +11,13 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use howdah_http::message::RequestHead;
 use howdah_http::network::AddressBlock;
 use howdah_http::tls::NegotiatedTls;
+
+use crate::network_file::NetworkFile;
 
 /// The maximum number of elements of a `Forwarded` or `X-Forwarded-For` list that are inspected, from the right. A
 /// longer list is forged, because no chain of trusted proxies is that long.
@@ -31,12 +34,14 @@ pub enum ForwardedStyle {
 }
 
 /// The peers that may name other clients, and what is accepted from them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct TrustedProxies {
-    /// The networks of the trusted proxies; if empty, no proxy is trusted.
+    /// The networks of the trusted proxies.
     pub networks: Vec<AddressBlock>,
     /// Whether peers on unix sockets, which have no address, are trusted. The socket's mode decides who can connect.
     pub unix: bool,
+    /// A file with more networks.
+    pub file: Option<Arc<NetworkFile>>,
     /// The headers that the proxies write.
     pub style: ForwardedStyle,
     /// Whether `X-Forwarded-Host` (or `host=`) is accepted.
@@ -97,11 +102,18 @@ impl Client<'_> {
 }
 
 impl TrustedProxies {
-    fn trusts(&self, address: Option<IpAddr>) -> bool {
-        match address {
-            Some(address) => self.networks.iter().any(|n| n.contains(address)),
-            None => self.unix,
-        }
+    /// Returns whether no proxy is trusted.
+    pub fn are_none(&self) -> bool {
+        self.networks.is_empty() && !self.unix && self.file.is_none()
+    }
+
+    /// Returns whether a peer is trusted; `None` means a peer of a unix socket.
+    pub fn trusts(&self, address: Option<IpAddr>) -> bool {
+        let Some(address) = address else {
+            return self.unix;
+        };
+        let in_file = |file: &Arc<NetworkFile>| file.contains(address);
+        self.networks.iter().any(|n| n.contains(address)) || self.file.as_ref().is_some_and(in_file)
     }
 
     /// Determines the client of a request. `peer` is the connection's peer (`None` for a unix socket), `tls` says
@@ -120,7 +132,7 @@ impl TrustedProxies {
             host: None,
             proxied: false,
         };
-        if (self.networks.is_empty() && !self.unix) || !self.trusts(client.address) {
+        if self.are_none() || !self.trusts(client.address) {
             return client;
         }
         match self.style {

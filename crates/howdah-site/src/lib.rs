@@ -26,6 +26,7 @@ pub mod client_address;
 pub mod docroot;
 pub mod encoding;
 pub mod limiter;
+pub mod network_file;
 pub mod proxy_config;
 pub mod refusal;
 pub mod sharded_counter;

@@ -2,11 +2,10 @@
 //! may send it. Pure. A header is accepted only on listeners configured for it and from trusted peers, for which it is
 //! mandatory: otherwise clients could forge their address.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use strum::IntoStaticStr;
-
-use crate::network::AddressBlock;
 
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The maximum length of a version 1 line, including CRLF.
@@ -164,21 +163,26 @@ fn parse_v2(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
     }
 }
 
-/// The peers that may send a PROXY header.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrustedPeers {
-    /// The addresses of the proxies.
-    pub blocks: Vec<AddressBlock>,
-    /// Whether every peer of a unix socket is trusted, because the socket's mode controls access.
-    pub unix: bool,
-}
+/// The peers that may send a PROXY header: a function that decides about an address. It gets `None` for a peer of a unix
+/// socket.
+pub struct TrustedPeers(Box<TrustsPeer>);
+
+type TrustsPeer = dyn Fn(Option<IpAddr>) -> bool + Send + Sync;
 
 impl TrustedPeers {
+    /// Trusts the peers for which the function returns true.
+    pub fn new(trusts: impl Fn(Option<IpAddr>) -> bool + Send + Sync + 'static) -> TrustedPeers {
+        TrustedPeers(Box::new(trusts))
+    }
+
     /// Returns whether a peer is trusted; `None` means a peer of a unix socket.
     pub fn trusts(&self, peer: Option<SocketAddr>) -> bool {
-        match peer {
-            Some(peer) => self.blocks.iter().any(|b| b.contains(peer.ip())),
-            None => self.unix,
-        }
+        self.0(peer.map(|peer| peer.ip().to_canonical()))
+    }
+}
+
+impl fmt::Debug for TrustedPeers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TrustedPeers")
     }
 }

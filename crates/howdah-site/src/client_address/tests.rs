@@ -102,6 +102,24 @@ fn client_is_the_rightmost_untrusted_address() {
 }
 
 #[test]
+fn proxies_of_a_file_are_trusted_beside_the_networks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("networks");
+    std::fs::write(&path, "198.51.100.0/24 # the CDN\n").unwrap();
+    let file = Arc::new(NetworkFile::new(&path));
+    file.read().unwrap();
+    let mut p = proxies();
+    p.file = Some(file);
+    let header = [("X-Forwarded-For", "1.2.3.4, 198.51.100.7")];
+    check(&p, "10.0.0.1:1", &header, "1.2.3.4", false);
+    check(&p, "198.51.100.7:1", &header, "1.2.3.4", false);
+    check(&p, "192.0.2.1:1", &header, "192.0.2.1", false);
+    p.networks.clear();
+    assert!(!p.are_none() && !p.trusts(None));
+    check(&p, "198.51.100.7:1", &header, "1.2.3.4", false);
+}
+
+#[test]
 fn forwarded_headers_of_the_configured_family_only_are_read() {
     let mut p = proxies();
     let both = [

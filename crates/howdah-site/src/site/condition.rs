@@ -11,10 +11,10 @@ use howdah_http::network::AddressBlock;
 use howdah_proto::variables::Var;
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::network_file::NetworkFile;
 use super::pattern::{PathPattern, PatternError};
 use super::visitor::Visitor;
 use crate::client_address::Client;
+use crate::network_file::NetworkFile;
 
 /// The maximum size of a compiled expression, in bytes.
 const MAX_REGEX_BYTES: usize = 1 << 20;

@@ -11,13 +11,13 @@ use http::uri::PathAndQuery;
 
 use super::condition::RuleConditions;
 use super::config_error::ConfigError;
-use super::network_file::NetworkFile;
 use super::pattern::PathPattern;
 use super::template::RuleTemplate;
 use crate::authentication::Authentication;
 pub use crate::cache_config::CacheConfig;
 use crate::docroot::root::Symlinks;
 use crate::limiter::ClientLimit;
+use crate::network_file::NetworkFile;
 use crate::proxy_config::ServerGroupConfig;
 
 /// One `[[site]]` of the configuration, checked but not yet opened.

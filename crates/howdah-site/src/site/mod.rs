@@ -3,7 +3,7 @@
 //!
 //! - [`config`]: the configuration of a site; [`check`], [`config_error`]: the mistakes in it.
 //! - `access`: the one access check for everything that is sent or run, whatever named it.
-//! - [`condition`], [`network_file`]: the conditions of rules, in addition to the request's path.
+//! - [`condition`]: the conditions of rules, in addition to the request's path.
 //! - `sites`: selects a site by listener and host.
 //! - [`script`]: the proof that a path names a script; `behind_script`: the routes that such a script may take from
 //!   `PATH_INFO`.
@@ -28,7 +28,6 @@ mod denials;
 pub mod description;
 pub mod htaccess;
 pub mod login;
-pub mod network_file;
 pub mod pattern;
 mod placement;
 pub mod recognise;

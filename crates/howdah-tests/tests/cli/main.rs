@@ -19,6 +19,8 @@ mod log_daemons;
 mod programs;
 #[cfg(feature = "packages")]
 mod prometheus;
+#[cfg(feature = "packages")]
+mod recipes;
 mod settings;
 #[cfg(feature = "packages")]
 mod site;

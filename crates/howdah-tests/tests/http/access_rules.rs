@@ -160,6 +160,30 @@ fn stored_page_is_not_sent_to_clients_that_a_rule_refuses() {
 }
 
 #[test]
+fn proxies_of_a_file_are_trusted_as_long_as_the_file_names_them() {
+    let fixture = Fixture::named("proxies-file")
+        .file("proxies", "127.0.0.0/8\n")
+        .script("who.php", "<?php echo $_SERVER['REMOTE_ADDR'];")
+        .config("[trusted_proxies]\nnetworks_file = \"ROOT/proxies\"")
+        .start();
+    let visitor = from("198.51.100.1");
+    let address = |fixture: &Fixture| ask(fixture, "/who.php", &visitor).text();
+    assert_eq!(address(&fixture), "198.51.100.1");
+    // A broken list changes nothing and is reported, although no rule uses it; a reload with it is refused.
+    fixture.write("site/proxies", "everybody\n");
+    fixture.wait("the warning", |fixture| {
+        assert_eq!(address(fixture), "198.51.100.1");
+        let log = fixture.howdah.process.log();
+        log.contains("NetworkFileUnreadable")
+    });
+    assert!(!fixture.control(&["reload"]).status.success());
+    fixture.write("site/proxies", "10.0.0.0/8\n");
+    fixture.wait("the list to count", |fixture| {
+        address(fixture) == "127.0.0.1"
+    });
+}
+
+#[test]
 fn page_that_only_some_addresses_may_see_is_stored_for_these_at_most() {
     const PAGE: &str =
         "<?php header('Cache-Control: public, max-age=600'); echo basename(__FILE__);";
@@ -219,7 +243,8 @@ fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
         from = \"10.0.0.1/8\"\n\
         from_file = \"none\"\n\
         not = [{}, { frm = \"::1\" }]\n\
-        [[site.rule]]\ncache_control = \"no-cache\"\ncookie = { a = \"*\" }\n";
+        [[site.rule]]\ncache_control = \"no-cache\"\ncookie = { a = \"*\" }\n\
+        [trusted_proxies]\nnetworks_file = \"none\"\n";
     let file = dir.write("a.toml", text);
     let (code, said) = howdah_check(&file);
     assert_eq!(code, Some(3), "{said}");
@@ -233,6 +258,7 @@ fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
         "not: the table is empty and would exempt every request",
         "unknown key `frm` in [site.rule.not]; did you mean `from`?",
         "cookie: has no effect on how files are sent",
+        "a.toml:15:17: networks_file: ",
     ] {
         assert!(said.contains(expected), "missing {expected:?} in\n{said}");
     }

@@ -482,6 +482,7 @@ fn explain_lists_the_rules_and_why_they_do_not_match() {
     dir.write("site/up/.htaccess", "# keep out\nDeny from all\n");
     dir.write("site/up/x.txt", "secret");
     dir.write("blocked", "198.51.100.0/24\n");
+    dir.write("proxies", "203.0.113.0/24\n");
     let config = dir.write(
         "howdah.toml",
         "[[site]]\nroot = \"site\"\nhosts = [\"shop.example\"]\nfront_controller = \"/index.php\"\n\
@@ -494,7 +495,8 @@ fn explain_lists_the_rules_and_why_they_do_not_match() {
          [[site.rule]]\ndeny = 403\nnot = [{ path = \"/buy\" }, { prefix = \"/up\" }]\n\
          [[site.rule]]\nglob = \"/*.html\"\ndeny = 403\n\
          [[site.rule]]\npath = \"/index.php\"\nreturn = 204\nif_missing = true\n\
-         [[site.rule]]\npath = \"/buy\"\nrewrite = \"/index.php?shop=1\"\n",
+         [[site.rule]]\npath = \"/buy\"\nrewrite = \"/index.php?shop=1\"\n\
+         [trusted_proxies]\nnetworks_file = \"proxies\"\n",
     );
     let say = |words: &[&str]| {
         let output = explain(words, &config);
@@ -536,6 +538,16 @@ fn explain_lists_the_rules_and_why_they_do_not_match() {
     for (words, part) in [
         (
             &["/index.php?not", "--from", "198.51.100.9"][..],
+            ":8 deny 403: yes",
+        ),
+        (
+            &[
+                "/index.php?not",
+                "--from",
+                "203.0.113.1",
+                "-H",
+                "X-Forwarded-For: 198.51.100.9",
+            ],
             ":8 deny 403: yes",
         ),
         (&["http://other.example/buy"], "it is the only site"),

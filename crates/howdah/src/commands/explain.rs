@@ -119,10 +119,10 @@ fn settings(arguments: &ExplainArguments) -> Result<ServeSettings, Vec<String>> 
 
 /// Returns a front that decides about requests with these settings, and runs nothing.
 pub(super) fn explaining_front(settings: &ServeSettings) -> Result<Front, Vec<String>> {
-    for site in &settings.sites {
-        for why in Site::unreadable_files(site) {
-            eprintln!("advice: {why}; the result assumes that the server cannot do it either");
-        }
+    let of_sites = settings.sites.iter().flat_map(Site::unreadable_files);
+    let of_sites = of_sites.map(|why| why.to_string());
+    for why in of_sites.chain(settings.read_trusted_proxies().err()) {
+        eprintln!("advice: {why}; the result assumes that the server cannot do it either");
     }
     let sites = settings.open_sites_with(Site::open)?;
     let tls = settings.listen.iter().filter(|listen| listen.tls);

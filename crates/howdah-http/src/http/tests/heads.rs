@@ -349,10 +349,7 @@ async fn bytes_after_a_refused_request_are_never_answered() {
 }
 
 fn behind_proxy() -> TestClient {
-    let trusted = TrustedPeers {
-        unix: true,
-        ..TrustedPeers::default()
-    };
+    let trusted = TrustedPeers::new(|peer| peer.is_none());
     TestClient::with(HttpConfig::for_tests(), Some(trusted))
 }
 
@@ -431,7 +428,7 @@ async fn bad_proxy_header_closes_the_connection_without_response() {
 
 #[tokio::test(start_paused = true)]
 async fn proxy_header_of_an_untrusted_peer_is_refused() {
-    let mut client = TestClient::with(HttpConfig::for_tests(), Some(TrustedPeers::default()));
+    let mut client = TestClient::with(HttpConfig::for_tests(), Some(TrustedPeers::new(|_| false)));
     let reply = client.ask("PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\n").await;
     assert!(reply.contains("Howdah-Error: BadRequestLine"), "{reply}");
 }

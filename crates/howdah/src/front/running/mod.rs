@@ -217,10 +217,9 @@ fn listeners(
                 });
             }
             if listen.proxy_protocol {
-                listener.proxies = Some(Arc::new(TrustedPeers {
-                    blocks: settings.trusted_proxies.networks.clone(),
-                    unix: settings.trusted_proxies.unix,
-                }));
+                let proxies = settings.trusted_proxies.clone();
+                let trusts = move |peer| proxies.trusts(peer);
+                listener.proxies = Some(Arc::new(TrustedPeers::new(trusts)));
             }
             listener.h2c = listen.h2c;
             listener.tls = listen.tls.then(|| tls.clone());

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use howdah_http::network::AddressBlock;
+use howdah_os::clock;
 
-use super::monotonic;
 use crate::blocking;
 use crate::watched_file::{UnreadableFile, WatchedFile};
 
@@ -107,7 +107,7 @@ fn is_within<T: Ord>(ranges: &[(T, T)], address: T) -> bool {
 pub struct NetworkFile {
     file: WatchedFile<Networks>,
     networks: ArcSwap<Networks>,
-    /// When the file was last checked, in milliseconds of [`monotonic`].
+    /// When the file was last checked, in milliseconds of the monotonic clock.
     checked_at: AtomicU64,
     problem: Mutex<NetworkFileProblem>,
 }
@@ -146,7 +146,7 @@ impl NetworkFile {
 
     /// Returns whether the address is in the list. If the file has changed, another thread is asked to read it.
     pub fn contains(self: &Arc<Self>, address: IpAddr) -> bool {
-        let now = monotonic().as_millis() as u64;
+        let now = clock::monotonic_ns() / 1_000_000;
         let seen = self.checked_at.load(Ordering::Relaxed);
         // One thread checks the file; the others use the current list meanwhile.
         let look = |seen| {
