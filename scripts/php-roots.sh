@@ -99,7 +99,7 @@ distribution() {
     packages=php$1-fpm,php$1-cgi,php$1-cli,php$1-sqlite3,php$1-mbstring,php$1-mysql,php$1-curl,php$1-xml
     # Since PHP 8.5 opcache is not an extension of its own.
     case $1 in 8.[234]) packages=$packages,php$1-opcache ;; esac
-    sources_of "$2" deb >"$roots/$name.sources"
+    sources_of "$2" deb >"$roots/$name.list"
     # The headers' package is only unpacked, because it depends on compilers. A mirror of unstable may be older than its
     # lists are valid.
     logged mmdebstrap --mode=root --variant=essential --format=directory --include="$packages" \
@@ -107,7 +107,7 @@ distribution() {
         --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/i18n/*' \
         --customize-hook="cd \"\$1/tmp\" && APT_CONFIG=\$MMDEBSTRAP_APT_CONFIG apt-get -o APT::Sandbox::User=root download php$1-dev && dpkg -x php$1-dev_*.deb \"\$1\" && rm php$1-dev_*.deb" \
-        "$suite" "$roots/$name" "$roots/$name.sources"
+        "$suite" "$roots/$name" "$roots/$name.list"
     cat >"$roots/$name/php-config" <<'END'
 #!/bin/sh
 # Prints what this root's php-config prints, with paths that are valid outside of the root.
