@@ -31,6 +31,7 @@ interpose! {
     __libc_start_main => howdah_libc_start_main,
     chdir => howdah_chdir,
     fchdir => howdah_fchdir,
+    stat => howdah_stat,
     setitimer => howdah_setitimer,
     timer_create => howdah_timer_create,
     timer_settime => howdah_timer_settime,
