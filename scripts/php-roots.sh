@@ -7,12 +7,15 @@
 #
 #   8.2 8.3 8.4 8.5 8.6      the PHP of a distribution, in a root that is entered by chroot(8)
 #   8.3-zts 8.5-zts          a thread-safe PHP, compiled from the source package of such a distribution: NAME/opt/php
+#   debian-13                a whole Debian 13, with what the test suite needs; made only if it is named
 #   amazon-2-8.3 amazon-2023-8.4 alma-9-8.5
 #                            the PHP of another distribution, from npm: NAME/native/php, its extensions in NAME/conf.d
 #
+# scripts/in-root.sh runs a command in a root of the first kind and in debian-13.
+#
 # amazon-2-8.3 has no posix, without which some tests of howdah-php fail.
 #
-# The PHPs of the last two kinds run without chroot. NAME/php-config is the program for PHP_CONFIG: it names the headers
+# The PHPs of NAME-zts and of the last kind run without chroot. NAME/php-config is the program for PHP_CONFIG: it names the headers
 # by their path on this machine. The packages of npm have no headers. Theirs are those of the root of the same series,
 # which fit if the API and the build are the same; the script compares them.
 #
@@ -99,7 +102,7 @@ distribution() {
     packages=php$1-fpm,php$1-cgi,php$1-cli,php$1-sqlite3,php$1-mbstring,php$1-mysql,php$1-curl,php$1-xml
     # Since PHP 8.5 opcache is not an extension of its own.
     case $1 in 8.[234]) packages=$packages,php$1-opcache ;; esac
-    sources_of "$2" deb >"$roots/$name.sources"
+    sources_of "$2" deb >"$roots/$name.list"
     # The headers' package is only unpacked, because it depends on compilers. A mirror of unstable may be older than its
     # lists are valid.
     logged mmdebstrap --mode=root --variant=essential --format=directory --include="$packages" \
@@ -107,7 +110,7 @@ distribution() {
         --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/i18n/*' \
         --customize-hook="cd \"\$1/tmp\" && APT_CONFIG=\$MMDEBSTRAP_APT_CONFIG apt-get -o APT::Sandbox::User=root download php$1-dev && dpkg -x php$1-dev_*.deb \"\$1\" && rm php$1-dev_*.deb" \
-        "$suite" "$roots/$name" "$roots/$name.sources"
+        "$suite" "$roots/$name" "$roots/$name.list"
     cat >"$roots/$name/php-config" <<'END'
 #!/bin/sh
 # Prints what this root's php-config prints, with paths that are valid outside of the root.
@@ -117,12 +120,21 @@ END
     chmod 755 "$roots/$name/php-config"
 }
 
+# Makes a system in which the whole test suite runs: system RELEASE
+system() {
+    need mmdebstrap
+    sources_of "$1" deb >"$roots/$name.list"
+    logged mmdebstrap --mode=root --variant=apt --format=directory --include=adduser,passwd \
+        --aptopt='APT::Install-Recommends "false"' "$1" "$roots/$name" "$roots/$name.list"
+    logged scripts/in-root.sh "$name" scripts/setup-debian.sh test
+}
+
 # Compiles a thread-safe PHP, which no distribution has, from the release of PHP in a distribution's source package:
 # thread_safe SERIES RELEASE
 # session is a shared extension, as on Alpine.
 thread_safe() {
     need gcc
-    need g++ make pkg-config xz-utils dpkg-dev libxml2-dev libssl-dev libsqlite3-dev zlib1g-dev
+    need g++ make pkg-config xz-utils dpkg-dev libffi-dev libxml2-dev libssl-dev libsqlite3-dev zlib1g-dev
     ubuntu_keys
     fetch_lists "$2" deb-src
     source=$roots/source-$1
@@ -140,7 +152,7 @@ thread_safe() {
             --enable-zts --disable-all --enable-cli --enable-cgi --enable-fpm $opcache \
             --enable-session=shared --enable-filter --enable-ctype --enable-tokenizer --enable-fileinfo --enable-posix \
             --enable-pcntl --enable-mbstring --disable-mbregex --with-libxml --enable-xml --enable-dom \
-            --enable-simplexml --enable-xmlreader --enable-xmlwriter --with-openssl --with-zlib --with-iconv \
+            --enable-simplexml --enable-xmlreader --enable-xmlwriter --with-openssl --with-zlib --with-iconv --with-ffi \
             --enable-pdo --with-pdo-sqlite --with-sqlite3 --enable-mysqlnd --with-mysqli=mysqlnd \
             --with-pdo-mysql=mysqlnd
         logged make -s -j "$(nproc)"
@@ -193,6 +205,7 @@ make_root() {
         8.4) distribution 8.4 trixie ;;
         8.5) distribution 8.5 resolute ;;
         8.6) distribution 8.6 experimental ;;
+        debian-13) system trixie ;;
         8.3-zts) thread_safe 8.3 noble ;;
         8.5-zts) thread_safe 8.5 resolute ;;
         amazon-2-8.3) npm_package 8.3 @libphp/amazon-linux-2-v83 ;;

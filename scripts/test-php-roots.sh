@@ -16,21 +16,6 @@ roots=$target/php-roots
 results=$target/php-roots-results
 failed=
 
-# Runs a test program in a root: in_root ROOT PHP TEST-PROGRAM
-in_root() {
-    unshare --mount --propagation private sh -euc '
-        root=$1 php=$2 test=$3 target=$4
-        mount -t tmpfs tmpfs "$root/tmp"
-        for shared in "$PWD" "$target"; do
-            mkdir -p "$root$shared"
-            mount --bind "$shared" "$root$shared"
-        done
-        mount -t proc proc "$root/proc"
-        mount --rbind /dev "$root/dev"
-        exec chroot "$root" env -C "$PWD/crates/howdah-php" HOWDAH_PHP="$php" PATH=/usr/sbin:/usr/bin:/sbin:/bin "$test"
-    ' in_root "$1" "$2" "$3" "$target"
-}
-
 # The test programs are run in their crate, as cargo does: run_test NAME TEST-PROGRAM
 run_test() {
     root=$roots/$1
@@ -43,7 +28,7 @@ run_test() {
         [0-9]*)
             directory=/usr/bin
             [ "$program" != php-fpm ] || directory=/usr/sbin
-            in_root "$root" "$directory/$program$1" "$2"
+            scripts/in-root.sh "$1" env -C "$PWD/crates/howdah-php" HOWDAH_PHP="$directory/$program$1" "$2"
             ;;
         *)
             env -C crates/howdah-php PHP_INI_SCAN_DIR="$root/conf.d" HOWDAH_PHP="$root/native/php/$program" "$2"

@@ -32,7 +32,9 @@ const SHIM: &[&str] = &[
     "core/forks.c",
     "core/cwd.c",
     "core/timers.c",
+    "core/timer_signals.c",
     "core/opcache.c",
+    "core/crashes.c",
     "core/trace.c",
     "core/title.c",
     "core/cli.c",
@@ -88,6 +90,8 @@ fn main() {
         .define("_GNU_SOURCE", None)
         .flag("-fno-strict-aliasing")
         .flag("-fvisibility=hidden")
+        // A library in LD_PRELOAD is there from the start, so its thread-local variables need no function call.
+        .flag("-ftls-model=initial-exec")
         .flag("-Wno-unused-parameter")
         .warnings(true)
         .extra_warnings(true)

@@ -1,14 +1,17 @@
-//! PHP's CPU time limit, seen from inside by `getitimer()`: whichever system calls are skipped, a script runs under the
-//! timer that its settings request.
+//! PHP's time limit, seen from inside by `getitimer()`, or by `timer_gettime()` in a thread-safe PHP: whichever system
+//! calls are skipped, a script runs under the timer that its settings request.
 
 mod front;
 
 use front::{FrontRequest, TestDir, TestFront};
 use howdah_proto::request::IniKind;
 
-/// Prints the remaining seconds of the CPU timer, rounded; 0 means not armed. Needs ext/ffi.
-const TIMER_SCRIPT: &str = "<?php $c = FFI::cdef('struct t { long v[4]; }; int getitimer(int, struct t *);'); \
-    $t = $c->new('struct t'); $c->getitimer(2, FFI::addr($t)); $left = round($t->v[2] + $t->v[3] / 1e6);";
+/// Defines `$left()`, which returns the remaining seconds of PHP's timer, rounded; 0 means not armed. Needs ext/ffi. The
+/// only timer of a process has the number 0 in a thread-safe PHP.
+const TIMER_SCRIPT: &str = "<?php $c = FFI::cdef('struct t { long v[4]; }; int getitimer(int, struct t *); \
+    int timer_gettime(void *, struct t *);'); $t = $c->new('struct t'); $left = function () use ($c, $t) { \
+    $failed = PHP_ZTS ? $c->timer_gettime(null, FFI::addr($t)) : $c->getitimer(2, FFI::addr($t)); \
+    return $failed ? 'failed' : round($t->v[2] + $t->v[3] / (PHP_ZTS ? 1e9 : 1e6)); };";
 
 fn pool(args: &[&str]) -> Option<TestFront> {
     let dir = TestDir::new();
@@ -37,7 +40,7 @@ fn check_own_limit_per_request(input: &str) {
         return;
     };
     let dir = TestDir::new();
-    let script = dir.write("a.php", &format!("{TIMER_SCRIPT} echo $left;"));
+    let script = dir.write("a.php", &format!("{TIMER_SCRIPT} echo $left();"));
     let ask = |front: &mut TestFront, seconds: Option<&str>, body: bool| {
         let mut request = FrontRequest::get(&script);
         if let Some(seconds) = seconds {
@@ -67,15 +70,15 @@ fn time_limit_set_by_the_script_applies_at_once() {
         return;
     };
     let dir = TestDir::new();
-    let look = "$c->getitimer(2, FFI::addr($t)); echo round($t->v[2] + $t->v[3] / 1e6), ' ';";
+    let look = "echo $left(), ' ';";
     let script = dir.write(
         "a.php",
         &format!(
             "{TIMER_SCRIPT} set_time_limit(11); {look} set_time_limit(0); {look} set_time_limit(20); {look} \
-             register_shutdown_function(function () use ($c, $t) {{ set_time_limit(0); {look} set_time_limit(40); {look} }});"
+             register_shutdown_function(function () use ($left) {{ set_time_limit(0); {look} set_time_limit(40); {look} }});"
         ),
     );
-    let plain = dir.write("b.php", &format!("{TIMER_SCRIPT} echo $left;"));
+    let plain = dir.write("b.php", &format!("{TIMER_SCRIPT} echo $left();"));
     for _ in 0..2 {
         assert_eq!(
             front.run(FrontRequest::get(&script)).text(),
@@ -91,7 +94,7 @@ fn timer_does_not_run_without_limits() {
     let Some(mut front) = pool(&args) else { return };
     let dir = TestDir::new();
     let set = dir.write("set.php", "<?php set_time_limit(50);");
-    let plain = dir.write("b.php", &format!("{TIMER_SCRIPT} echo $left;"));
+    let plain = dir.write("b.php", &format!("{TIMER_SCRIPT} echo $left();"));
     for _ in 0..2 {
         assert_eq!(front.run(FrontRequest::get(&plain)).text(), "0");
         front.run(FrontRequest::get(&set));
@@ -111,6 +114,32 @@ fn time_limit_applies_after_requests_that_kept_the_timer() {
             assert_eq!(front.run(FrontRequest::get(&quick)).text(), "quick");
         }
         let text = front.run(FrontRequest::get(&spin)).text();
+        assert!(
+            text.contains("Maximum execution time of 1 second exceeded"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn time_limit_of_a_thread_safe_php_counts_sleep() {
+    let mut front = TestFront::start(
+        1,
+        &["-d", "max_execution_time=30", "-d", "display_errors=1"],
+    );
+    front.replaces_bailed_out = true;
+    let dir = TestDir::new();
+    let quick = dir.write("a.php", "<?php echo PHP_ZTS;");
+    let sleeping = dir.write(
+        "b.php",
+        "<?php set_time_limit(20); set_time_limit(1); while (true) usleep(1000);",
+    );
+    for _ in 0..2 {
+        if front.run(FrontRequest::get(&quick)).text() == "0" {
+            eprintln!("skipped: this PHP is not thread-safe");
+            return;
+        }
+        let text = front.run(FrontRequest::get(&sleeping)).text();
         assert!(
             text.contains("Maximum execution time of 1 second exceeded"),
             "{text}"

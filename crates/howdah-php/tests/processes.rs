@@ -82,6 +82,30 @@ fn start_failures_are_named() {
 }
 
 #[test]
+fn signal_that_kills_php_during_its_start_is_named() {
+    let dir = TestDir::new();
+    let preload = dir.write(
+        "preload.php",
+        "<?php posix_kill(posix_getpid(), 11 /* SIGSEGV */);",
+    );
+    let preload = format!("opcache.preload={}", preload.display());
+    let args = [
+        "--opcache",
+        "on",
+        "-d",
+        &preload,
+        "-d",
+        "opcache.preload_user=root",
+    ];
+    let mut front = TestFront::start_zygote(&args);
+    front.wait_log(
+        "howdah-php: PhpCrashed: PHP was killed by SIGSEGV during its start, in the script of opcache.preload",
+    );
+    // Under root, opcache forks a process for the preload script, and its zygote exits by itself.
+    assert!(!front.wait_zygote().success());
+}
+
+#[test]
 fn invalid_pool_memory_is_refused() {
     let mut front = TestFront::start_zygote_with(&[], |command| {
         // The last --memory-fd takes effect: standard input, which is /dev/null.

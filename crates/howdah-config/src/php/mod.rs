@@ -9,11 +9,13 @@ mod search;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{ExitStatus, Output, Stdio};
 
 use howdah_executor::php_host::{NotAHost, PhpHost};
-use howdah_executor::{PhpProgram, PoolConfig};
+use howdah_executor::{PhpProgram, PoolConfig, exit_text};
+use howdah_proto::control::Exit;
 
 use crate::installed;
 
@@ -287,13 +289,27 @@ pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
     if let Some(line) = ours.last() {
         return Err(line["howdah-php: ".len()..].to_owned());
     }
-    let why = match theirs.is_empty() {
-        true => format!("it exited with {}", output.status),
-        false => theirs.join("; "),
-    };
     Err(format!(
-        "PhpStartup: PHP cannot start with these settings: {why}"
+        "PhpStartup: PHP cannot start with these settings: {}",
+        why_it_failed(output.status, &theirs.join("; "))
     ))
+}
+
+/// Returns why a PHP program failed: what it has written and, if it has written nothing or a signal has killed it, how
+/// it ended.
+fn why_it_failed(status: ExitStatus, said: &str) -> String {
+    let how = match (status.code(), status.signal()) {
+        (_, Some(signal)) => format!("it was killed by {}", exit_text(Exit::Signal(signal))),
+        (Some(_), None) if !said.is_empty() => return said.to_owned(),
+        (code, None) => format!(
+            "it exited with {}",
+            exit_text(Exit::Code(code.unwrap_or(0)))
+        ),
+    };
+    match said.is_empty() {
+        true => how,
+        false => format!("{said}; {how}"),
+    }
 }
 
 /// Returns the names of all settings of this PHP with that php.ini, including those of its extensions.
@@ -372,13 +388,8 @@ pub fn check(program: &PhpProgram) -> Result<(), PhpUnfit> {
         .map_err(|error| unfit(error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        let why = why.trim();
-        return Err(unfit(if why.is_empty() {
-            format!("it exited with {}", output.status)
-        } else {
-            why.to_owned()
-        }));
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(unfit(why_it_failed(output.status, said.trim())));
     }
     let fact = |name: &str| {
         said.lines()

@@ -128,7 +128,10 @@ bool howdah_cli_startup(const char *ini_path, bool no_ini, const char *ini_entri
 	howdah_cli_sapi.php_ini_ignore = no_ini;
 	howdah_cli_sapi.ini_entries = (char *)ini_entries;
 	SG(options) |= SAPI_OPTION_NO_CHDIR;
-	if (howdah_cli_sapi.startup(&howdah_cli_sapi) == FAILURE) {
+	howdah_crashes_watch();
+	int started = howdah_cli_sapi.startup(&howdah_cli_sapi);
+	howdah_crashes_unwatch();
+	if (started == FAILURE) {
 		return false;
 	}
 	howdah_opcache_started();

@@ -15,6 +15,8 @@
 #include "core/internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,11 +49,36 @@ int howdah_fchdir(int fd)
 	return (int)syscall(SYS_fchdir, fd);
 }
 
+/* Whether stat() is called for a directory in which the process is already. */
+static bool is_entered;
+
+/* virtual_chdir() asks for the type of the directory. */
+int howdah_stat(const char *path, struct stat *found)
+{
+	if (is_entered) {
+		memset(found, 0, sizeof(*found));
+		found->st_mode = S_IFDIR | 0755;
+		return 0;
+	}
+	return fstatat(AT_FDCWD, path, found, 0);
+}
+
 #ifdef ZTS
+/* Enters the directory of the process, whose path is `directory`. */
 static void enter_virtual(const char *directory)
 {
 	virtual_cwd_activate();
-	if (virtual_chdir(directory) != 0) {
+	size_t len;
+	char *now = virtual_getcwd_ex(&len);
+	bool is_there = strcmp(now, directory) == 0;
+	efree(now);
+	if (is_there) {
+		return;
+	}
+	is_entered = true;
+	int entered = virtual_chdir(directory);
+	is_entered = false;
+	if (entered != 0) {
 		(void)virtual_chdir("/");
 	}
 }
@@ -94,19 +121,19 @@ void howdah_enter_script_directory(const char *script)
 
 void howdah_return_to_directory(int fd)
 {
+	if (left) {
+		left = false;
+		current_len = 0;
+		if (fd < 0 || syscall(SYS_fchdir, fd) != 0) {
+			(void)!syscall(SYS_chdir, "/");
+		}
 #ifdef ZTS
-	char link[32], directory[MAXPATHLEN];
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	ssize_t len = readlink(link, directory, sizeof(directory) - 1);
-	directory[len > 0 ? len : 0] = '\0';
-	enter_virtual(directory);
+		if (!getcwd(resolved, sizeof(resolved))) {
+			memcpy(resolved, "/", 2);
+		}
 #endif
-	if (!left) {
-		return;
 	}
-	left = false;
-	current_len = 0;
-	if (fd < 0 || syscall(SYS_fchdir, fd) != 0) {
-		(void)!syscall(SYS_chdir, "/");
-	}
+#ifdef ZTS
+	enter_virtual(resolved);
+#endif
 }

@@ -9,7 +9,10 @@
 #include "zend_max_execution_timer.h"
 
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 /* This process has forked since it was last found without children. A request that forks nothing thus costs no system
  * call. */
@@ -17,6 +20,36 @@ static bool has_forked;
 /* SIGCHLD is ignored while this process sleeps; `before` is the previous action. */
 static bool ignores;
 static struct sigaction before;
+
+/* A thread-safe build of PHP asks for the process id at the beginning and the end of each request, because its timer
+ * belongs to one process (zend_max_execution_timer.c). The C library makes a system call of each question. Here the id is
+ * remembered in a page that the kernel clears in every process that is forked, in whatever way. */
+pid_t howdah_getpid(void)
+{
+#ifdef ZEND_MAX_EXECUTION_TIMERS
+	static volatile pid_t *remembered;
+	static bool tried;
+	if (!tried) {
+		tried = true;
+		size_t size = (size_t)sysconf(_SC_PAGESIZE);
+		void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (page != MAP_FAILED) {
+			if (madvise(page, size, MADV_WIPEONFORK) == 0) {
+				remembered = page;
+			} else {
+				munmap(page, size);
+			}
+		}
+	}
+	if (remembered) {
+		if (!*remembered) {
+			*remembered = (pid_t)syscall(SYS_getpid);
+		}
+		return *remembered;
+	}
+#endif
+	return (pid_t)syscall(SYS_getpid);
+}
 
 /* Called in a process that has forked (pthread_atfork). */
 void howdah_forks_seen(void)

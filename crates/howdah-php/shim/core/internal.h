@@ -52,8 +52,24 @@ int howdah_activate_user_ini(void);
 /* Called once, with the arguments where the kernel put them. A constructor would not do: musl passes it no arguments. */
 void howdah_title_remember_arguments(int argc, char **argv);
 
+/* crashes.c */
+/* Between these two calls, a signal that kills the process is reported. PHP's globals must exist. */
+void howdah_crashes_watch(void);
+void howdah_crashes_unwatch(void);
+/* Sets the extension that is being loaded; NULL: none. Returns the previous one. */
+const char *howdah_crashes_set_loading(const char *path);
+
 /* timers.c */
 void howdah_timer_before_input(void);
+#ifdef ZEND_MAX_EXECUTION_TIMERS
+/* Called when PHP's timer has expired. Returns whether a request that has ended had left it running. */
+bool howdah_timer_clear_left_over(void);
+#endif
+
+/* timer_signals.c */
+/* Returns `known`, or if it is NULL the function of this name that comes after ours. Returns NULL and sets errno if there
+ * is none. */
+void *howdah_next_function(void *known, const char *name);
 
 /* opcache.c */
 /* Called before opcache starts. Refuses a memory size with which opcache's startup would end the process. */

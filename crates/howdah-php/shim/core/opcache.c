@@ -72,7 +72,13 @@ void *howdah_dlopen(const char *path, int mode)
 		mode &= ~RTLD_DEEPBIND;
 	}
 #endif
-	return next(path, mode);
+	if (!starting) {
+		return next(path, mode);
+	}
+	const char *outer = howdah_crashes_set_loading(path);
+	void *library = next(path, mode);
+	howdah_crashes_set_loading(outer);
+	return library;
 }
 
 /* opcache rejects a file cache that it cannot write (OnUpdateFileCache; PHP 8.5 has opcache.file_cache_read_only). The

@@ -35,7 +35,10 @@ int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entrie
 	howdah_sapi.php_ini_ignore = no_ini;
 	howdah_sapi.ini_entries = (char *)ini_entries;
 	SG(options) |= SAPI_OPTION_NO_CHDIR; /* cwd.c does it */
-	if (howdah_sapi.startup(&howdah_sapi) == FAILURE) {
+	howdah_crashes_watch();
+	int started = howdah_sapi.startup(&howdah_sapi);
+	howdah_crashes_unwatch();
+	if (started == FAILURE) {
 		return -1;
 	}
 	howdah_hook_environment();

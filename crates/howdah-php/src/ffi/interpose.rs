@@ -1,7 +1,7 @@
 //! The functions of the C library that this library replaces for PHP and its extensions. A library in LD_PRELOAD comes
 //! before the C library in the search for a symbol, so PHP's calls arrive here.
 //!
-//! The replacements are in C (`shim/core`: host.c, cwd.c, timers.c, opcache.c). rustc exports only symbols that are
+//! The replacements are in C (`shim/core`: host.c, cwd.c, timers.c, timer_signals.c, forks.c, opcache.c). rustc exports only symbols that are
 //! defined in Rust, so each name is a jump to the C function, which leaves the arguments where the caller put them.
 
 macro_rules! interpose {
@@ -31,7 +31,12 @@ interpose! {
     __libc_start_main => howdah_libc_start_main,
     chdir => howdah_chdir,
     fchdir => howdah_fchdir,
+    stat => howdah_stat,
     setitimer => howdah_setitimer,
+    timer_create => howdah_timer_create,
+    timer_settime => howdah_timer_settime,
+    timer_delete => howdah_timer_delete,
+    getpid => howdah_getpid,
     sigaction => howdah_sigaction,
     sigprocmask => howdah_sigprocmask,
     dlopen => howdah_dlopen,

@@ -189,7 +189,7 @@ impl Blog {
     /// Publishes a post as the block editor does: through the REST interface, with the page's nonce.
     fn publish(&mut self) -> u64 {
         let editor = self.owner.get("/wp-admin/post-new.php");
-        editor.shows("Add New Post");
+        editor.shows("The block editor requires JavaScript");
         self.nonce = editor.between("wp.apiFetch.createNonceMiddleware( \"", "\"");
         let post = json!({"title": "On elephants", "status": "publish", "content": "<!-- wp:paragraph --><p>They never forget a señorial gesture.</p><!-- /wp:paragraph -->"});
         let made = self.rest("POST", "/wp-json/wp/v2/posts", &post);

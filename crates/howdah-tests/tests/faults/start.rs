@@ -1,6 +1,7 @@
 //! A server that cannot start reports the reason in one line and exits with an error; it never hangs or runs partially.
 
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use howdah_tests::fixture::Fixture;
@@ -109,6 +110,54 @@ fn message_of_php_is_the_reason_if_it_cannot_start() {
     let mut lines = said.lines();
     let is_reason = |line: &str| line.contains("PoolDown") && line.contains("preload");
     assert!(lines.any(is_reason), "{said}");
+}
+
+/// Compiles an extension that sends a signal to its process when it is loaded.
+fn crashing_extension(scratch: &Scratch, signal: &str) -> PathBuf {
+    let text = format!(
+        "#include <signal.h>\n__attribute__((constructor)) static void crash(void) {{ raise({signal}); }}\n"
+    );
+    let source = scratch.write(&format!("{signal}.c"), text);
+    let library = source.with_extension("so");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status()
+        .expect("cc runs");
+    assert!(compiled.success());
+    library
+}
+
+#[test]
+fn extension_that_crashes_php_at_its_start_is_named() {
+    let scratch = Scratch::new("crashing-extension");
+    let library = crashing_extension(&scratch, "SIGSEGV");
+    let expected = format!(
+        "PhpCrashed: PHP was killed by SIGSEGV during its start, while it loaded {}",
+        library.display()
+    );
+    let extension = format!("extension={}", library.display());
+    let (_, said) = serve(&scratch, |c| {
+        c.args(["--listen", "127.0.0.1:0", "-d", &extension]);
+    });
+    assert!(said.contains(&expected), "{said}");
+    let setting = format!("extension = \"{}\"", library.display());
+    let (code, said) = check("crashing-extension-check", &setting);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains(&expected), "{said}");
+}
+
+#[test]
+fn signal_that_kills_php_at_its_start_is_named() {
+    let scratch = Scratch::new("killing-extension");
+    let library = crashing_extension(&scratch, "SIGKILL");
+    let setting = format!("extension = \"{}\"", library.display());
+    let (code, said) = check("killing-extension-check", &setting);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("PhpStartup") && said.contains("it was killed by signal 9 (SIGKILL)"),
+        "{said}"
+    );
 }
 
 #[test]

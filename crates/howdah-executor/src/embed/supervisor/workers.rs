@@ -447,8 +447,8 @@ impl Supervisor {
                 }
                 ZygoteMessage::Closed => {
                     self.read_outputs();
-                    let message = self.failed_start_message();
-                    self.restart_failed("ZygoteDied", &message);
+                    let (name, message) = self.exited_during_start();
+                    self.restart_failed(name, &message);
                 }
             }
         }

@@ -176,8 +176,8 @@ impl Supervisor {
         self.scripts = None;
         if !started {
             self.read_outputs();
-            let message = self.failed_start_message();
-            self.start_failed(now, "ZygoteDied", &message);
+            let (name, message) = self.exited_during_start();
+            self.start_failed(now, name, &message);
             return;
         }
         if self.has_served() || now.duration_since(self.ready_at) >= STEADY_AFTER {
@@ -245,14 +245,21 @@ impl Supervisor {
             })
     }
 
-    /// Returns the message for a zygote that exited during its start. PHP exits where it cannot start, and its last
-    /// output, if any, explains the reason best. (The message contains no process id, so the same complaint is logged
-    /// once.)
-    pub(super) fn failed_start_message(&self) -> String {
-        match self.last_output_line.as_str() {
-            "" => "the zygote exited during its start, without a message".to_owned(),
-            words => format!("the zygote exited during its start; its last output: {words}"),
+    /// Returns the name and the message for a zygote that exited during its start. PHP exits where it cannot start, and
+    /// its last output, if any, explains the reason best. A zygote that crashes names the signal itself
+    /// (`shim/core/crashes.c`). (The message contains no process id, so the same complaint is logged once.)
+    pub(super) fn exited_during_start(&self) -> (&'static str, String) {
+        let words = self.last_output_line.as_str();
+        if let Some(crash) = words.strip_prefix("howdah-php: PhpCrashed: ") {
+            return ("PhpCrashed", crash.to_owned());
         }
+        let message = match words {
+            "" => "the zygote exited during its start, without a message: PHP or an extension ended the process, or \
+                   it was killed, as the kernel does when memory is short (`journalctl -k`)"
+                .to_owned(),
+            words => format!("the zygote exited during its start; its last output: {words}"),
+        };
+        ("ZygoteDied", message)
     }
 
     pub(super) fn read_outputs(&mut self) {

@@ -1,0 +1,39 @@
+#!/bin/sh
+# Runs a command in a root that scripts/php-roots.sh has made, from the same directory as here. The checkout, its target
+# directory and the Rust toolchain are the same there, in a set of mounts that ends with the command.
+#
+#   scripts/in-root.sh NAME COMMAND [ARGUMENT...]
+#   scripts/in-root.sh debian-13 env PHP_CONFIG=php-config8.4 scripts/run-tests.py    the test suite on Debian 13
+#
+# PHP_CONFIG makes cargo build howdah-php again, for the PHP of the root. Needs root.
+set -eu
+root=$1
+shift
+directory=$PWD
+cd "$(dirname "$0")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+[ "$(id -u)" = 0 ] || {
+    echo "in-root: this enters another root: run it as root" >&2
+    exit 1
+}
+exec unshare --mount --propagation private sh -euc '
+    root=$1 directory=$2
+    shift 2
+    # Programs in the root may change the propagation of /, which has to be a mount for that.
+    mount --bind "$root" "$root"
+    mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+    while [ "$1" != -- ]; do
+        if [ -d "$1" ]; then
+            mkdir -p "$root$1"
+            mount --bind "$1" "$root$1"
+        fi
+        shift
+    done
+    shift
+    mount -t proc proc "$root/proc"
+    mount --rbind /sys "$root/sys"
+    mount --rbind /dev "$root/dev"
+    exec chroot "$root" env -C "$directory" "$@"
+' in-root "$target/php-roots/$root" "$directory" "$PWD" "$target" "${CARGO_HOME:-$HOME/.cargo}" \
+    "${RUSTUP_HOME:-$HOME/.rustup}" -- \
+    PATH="${CARGO_HOME:-$HOME/.cargo}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" "$@"
