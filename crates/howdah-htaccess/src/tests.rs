@@ -409,6 +409,65 @@ fn ssl_variable_tells_whether_the_request_came_over_tls() {
     }
 }
 
+#[track_caller]
+fn check_headers(files: &[(&str, &str)], target: &str, expected: &str) {
+    let files = TestFiles::new(files);
+    let found = files.decide_get(target);
+    let asked = input("GET", target, &[], None);
+    assert_eq!(headers_of(&files, &found, &asked, false), expected);
+}
+
+#[test]
+fn variables_of_a_directory_are_added_to_those_of_its_parent() {
+    let below = "SetEnv C 3\nUnsetEnv A\nHeader set X \"%{A}e %{B}e %{C}e\"\nHeader set Y \"expr=%{reqenv:B}%{env:C}\"\n";
+    let files = [
+        (".htaccess", "SetEnv A 1\nSetEnv B 2\n"),
+        ("d/.htaccess", below),
+    ];
+    check_headers(&files, "/d/x.txt", "X=(null) 2 3 Y=23");
+}
+
+#[test]
+fn if_directive_section_holds_for_known_directives() {
+    let section = |name: &str, value: &str| {
+        format!("<IfDirective {name}>\nHeader set A{value} {value}\n</IfDirective>\n")
+    };
+    let lines = [
+        section("RewriteRule", "1"),
+        section("!RewriteRule", "2"),
+        section("Nonsense", "3"),
+        section("!Nonsense", "4"),
+    ];
+    check_headers(&[(".htaccess", &lines.concat())], "/x.txt", "A1=1 A4=4");
+}
+
+#[test]
+fn authentication_of_a_directory_replaces_single_settings_of_its_parent() {
+    let files = TestFiles::new(&[
+        (
+            ".htaccess",
+            "AuthType Basic\nAuthName above\nAuthUserFile /users\nRequire valid-user\n",
+        ),
+        ("d/.htaccess", "AuthName area\n"),
+    ]);
+    let found = files.decide_get("/d/x.txt");
+    assert_eq!(found.action, Action::Authenticate(area_demand("/users")));
+}
+
+/// No map can be configured, so each lookup gives its default.
+#[test]
+fn rewrite_map_lookup_gives_its_default() {
+    let rules = "RewriteEngine On\nRewriteRule ^a/(.*)$ /${none:$1|x.txt} [L]\nRewriteRule ^b/(.*)$ /d/${none:%{HTTP_HOST}|$1} [L]\nRewriteRule ^c/(.*)$ /${none:$1}x.php [L]\n";
+    check(
+        &[(".htaccess", rules)],
+        &[
+            ("/a/k", "file /x.txt"),
+            ("/b/x.txt", "file /d/x.txt"),
+            ("/c/k", "script /x.php|"),
+        ],
+    );
+}
+
 #[test]
 fn constant_edits_equal_the_edits_that_are_made() {
     for (lines, plain) in [
