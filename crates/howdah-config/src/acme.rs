@@ -324,3 +324,40 @@ pub fn check_owner(
         top.file().mistake(top.place_of("acme"), message);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domain_opens_only_loopback_for_local_names() {
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            addresses(&names)
+        };
+        let https: &[&str] = match may_bind(80) {
+            true => &["127.0.0.1:443 tls", "127.0.0.1:80"],
+            false => &["127.0.0.1:8443 tls"],
+        };
+        assert_eq!(of(&["localhost"]), https);
+        assert_eq!(of(&["localhost", "shop.localhost"]), https);
+        for names in [
+            &["shop.example.org"][..],
+            &["localhost", "shop.example.org"],
+        ] {
+            let opened = of(names);
+            for address in ["0.0.0.0:443 tls", "0.0.0.0:80"] {
+                assert!(opened.iter().any(|a| a == address), "{opened:?}");
+            }
+            assert_eq!(
+                opened.iter().any(|a| a == "[::]:443 tls"),
+                opened.iter().any(|a| a == "[::]:80")
+            );
+        }
+    }
+
+    #[test]
+    fn every_user_may_bind_the_highest_port() {
+        assert!(may_bind(65535));
+    }
+}

@@ -293,3 +293,31 @@ pub trait ScriptLog: Send + Sync {
 
 /// A [`ScriptLog`] that is shared by the threads of a pool.
 pub type SharedScriptLog = Arc<dyn ScriptLog>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsupported_role_names_the_mode_that_supports_it() {
+        for (role, name, mode) in [
+            (ScriptRole::Responder, "NoScripts", ""),
+            (ScriptRole::Program, "NoPrograms", "`cgi`"),
+            (
+                ScriptRole::Authorizer,
+                "NoAuthorizer",
+                "`fastcgi` or `pool`",
+            ),
+        ] {
+            let ExecError::PoolDown {
+                name: found,
+                message,
+            } = role.unsupported()
+            else {
+                panic!("{role:?}");
+            };
+            assert_eq!(found, name);
+            assert!(message.contains(mode), "{message}");
+        }
+    }
+}

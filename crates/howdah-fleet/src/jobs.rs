@@ -178,3 +178,30 @@ fn decode_reply(answer: &str) -> Result<JobsReply, RedisError> {
         lost: answer.lost,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reply_of_another_version_is_named() {
+        let reply = |claims: &str| {
+            format!(r#"{{"claims":{claims},"rows":{{}},"replaced":{{}},"lost":{{}}}}"#)
+        };
+        let known = decode_reply(&reply(r#"{"a":["yours","7"],"b":["wait","1500"]}"#)).unwrap();
+        assert!(matches!(known.claims["a"], ClaimResult::Yours(7)));
+        let wait = Duration::from_millis(1500);
+        assert!(matches!(known.claims["b"], ClaimResult::Wait(time) if time == wait));
+        for unknown in [
+            reply(r#"{"a":["later","7"]}"#),
+            reply(r#"{"a":["yours","soon"]}"#),
+            r#"{"claims":{}}"#.to_owned(),
+        ] {
+            let error = decode_reply(&unknown).unwrap_err().to_string();
+            assert!(
+                error.contains("FleetVersion") && error.contains("another version of Howdah"),
+                "{error}"
+            );
+        }
+    }
+}

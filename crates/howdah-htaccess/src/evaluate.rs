@@ -255,12 +255,13 @@ impl RequestEngine<'_> {
         self.headers_in.get(name)
     }
 
-    /// Returns the value of `%{SSL:NAME}`.
+    /// Returns the value of `%{SSL:NAME}`: `on` or `off` for `HTTPS` in any case, and nothing for any other variable of
+    /// mod_ssl.
     pub(crate) fn ssl_variable(&self, name: &[u8]) -> Vec<u8> {
-        match (name, self.input.https) {
-            (b"HTTPS", true) => b"on".to_vec(),
-            (b"HTTPS", false) => b"off".to_vec(),
-            _ => Vec::new(),
+        match name.eq_ignore_ascii_case(b"HTTPS") {
+            true if self.input.https => b"on".to_vec(),
+            true => b"off".to_vec(),
+            false => Vec::new(),
         }
     }
 

@@ -359,31 +359,113 @@ fn costly_expression_refuses_the_request() {
     assert_eq!(show(&files.decide_get(&target)), "500 TooCostly");
 }
 
+/// Returns the headers that the decision adds to the response of a file.
+fn headers_of(
+    files: &TestFiles,
+    decision: &RequestDecision,
+    input: &EvaluationInput<'_>,
+    is_server_generated: bool,
+) -> String {
+    let mut fields = ResponseFields {
+        status: 200,
+        media_type: Some(b"text/plain".to_vec()),
+        is_file: true,
+        ..ResponseFields::default()
+    };
+    decision.finish(files, input, &mut fields, is_server_generated);
+    let lines = fields.table.iter().map(|(name, value)| {
+        format!(
+            "{}={}",
+            String::from_utf8_lossy(name),
+            String::from_utf8_lossy(value)
+        )
+    });
+    lines.collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn header_directives_have_two_lists() {
     let lines = "Header set A 1\nHeader always set A 2\nHeader set B \"%{V}e\"\nSetEnv V v\nHeader set C 1 \"expr=%{CONTENT_TYPE} =~ m#plain#\"\n";
     let files = TestFiles::new(&[(".htaccess", lines)]);
     let found = files.decide_get("/x.txt");
     let asked = input("GET", "/x.txt", &[], None);
-    let all = |is_server_generated: bool| {
-        let mut fields = ResponseFields {
-            status: 200,
-            media_type: Some(b"text/plain".to_vec()),
-            is_file: true,
-            ..ResponseFields::default()
-        };
-        found.finish(&files, &asked, &mut fields, is_server_generated);
-        let lines = fields.table.iter().map(|(name, value)| {
-            format!(
-                "{}={}",
-                String::from_utf8_lossy(name),
-                String::from_utf8_lossy(value)
-            )
-        });
-        lines.collect::<Vec<_>>().join(" ")
+    assert_eq!(headers_of(&files, &found, &asked, false), "A=2 A=1 B=v C=1");
+    assert_eq!(headers_of(&files, &found, &asked, true), "A=2");
+}
+
+/// The expected values are those of Apache 2.4 with mod_ssl, whose variables have no case.
+#[test]
+fn ssl_variable_tells_whether_the_request_came_over_tls() {
+    let lines = "RewriteEngine On\nRewriteRule ^ - [E=A:%{SSL:HTTPS},E=B:%{ssl:https}]\nHeader set A \"%{A}e %{B}e\"\nHeader set B \"%{HTTPS}s %{Https}s %{NONE}s\"\nHeader set C \"expr=%{SSL:HTTPS} %{ssl:https} %{SSL:NONE}.\"\n";
+    let files = TestFiles::new(&[(".htaccess", lines)]);
+    let mut asked = input("GET", "/x.txt", &[], None);
+    for (https, expected) in [
+        (false, "A=off off B=off off (null) C=off off ."),
+        (true, "A=on on B=on on (null) C=on on ."),
+    ] {
+        asked.https = https;
+        let found = decide(&files, &asked);
+        assert_eq!(headers_of(&files, &found, &asked, false), expected);
+    }
+}
+
+#[track_caller]
+fn check_headers(files: &[(&str, &str)], target: &str, expected: &str) {
+    let files = TestFiles::new(files);
+    let found = files.decide_get(target);
+    let asked = input("GET", target, &[], None);
+    assert_eq!(headers_of(&files, &found, &asked, false), expected);
+}
+
+#[test]
+fn variables_of_a_directory_are_added_to_those_of_its_parent() {
+    let below = "SetEnv C 3\nUnsetEnv A\nHeader set X \"%{A}e %{B}e %{C}e\"\nHeader set Y \"expr=%{reqenv:B}%{env:C}\"\n";
+    let files = [
+        (".htaccess", "SetEnv A 1\nSetEnv B 2\n"),
+        ("d/.htaccess", below),
+    ];
+    check_headers(&files, "/d/x.txt", "X=(null) 2 3 Y=23");
+}
+
+#[test]
+fn if_directive_section_holds_for_known_directives() {
+    let section = |name: &str, value: &str| {
+        format!("<IfDirective {name}>\nHeader set A{value} {value}\n</IfDirective>\n")
     };
-    assert_eq!(all(false), "A=2 A=1 B=v C=1");
-    assert_eq!(all(true), "A=2");
+    let lines = [
+        section("RewriteRule", "1"),
+        section("!RewriteRule", "2"),
+        section("Nonsense", "3"),
+        section("!Nonsense", "4"),
+    ];
+    check_headers(&[(".htaccess", &lines.concat())], "/x.txt", "A1=1 A4=4");
+}
+
+#[test]
+fn authentication_of_a_directory_replaces_single_settings_of_its_parent() {
+    let files = TestFiles::new(&[
+        (
+            ".htaccess",
+            "AuthType Basic\nAuthName above\nAuthUserFile /users\nRequire valid-user\n",
+        ),
+        ("d/.htaccess", "AuthName area\n"),
+    ]);
+    let found = files.decide_get("/d/x.txt");
+    assert_eq!(found.action, Action::Authenticate(area_demand("/users")));
+}
+
+/// No map can be configured, so each lookup gives its default.
+#[test]
+fn rewrite_map_lookup_gives_its_default() {
+    let rules = "RewriteEngine On\nRewriteRule ^a/(.*)$ /${none:$1|x.txt} [L]\nRewriteRule ^b/(.*)$ /d/${none:%{HTTP_HOST}|$1} [L]\nRewriteRule ^c/(.*)$ /${none:$1}x.php [L]\n";
+    check(
+        &[(".htaccess", rules)],
+        &[
+            ("/a/k", "file /x.txt"),
+            ("/b/x.txt", "file /d/x.txt"),
+            ("/c/k", "script /x.php|"),
+        ],
+    );
 }
 
 #[test]

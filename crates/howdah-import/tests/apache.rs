@@ -355,3 +355,43 @@ fn tls_address_without_certificate_is_not_opened() {
         import.configuration
     );
 }
+
+#[test]
+fn alternatives_of_several_demands_are_one_condition_each() {
+    rules(
+        "<Directory /srv/a/x>\n<RequireAny>\n<RequireAll>\nRequire ip 10.0.0.0/8\nRequire method GET\n</RequireAll>\nRequire ip 192.0.2.1\n</RequireAny>\n</Directory>",
+        &[
+            "prefix = \"/x\" not = [{ methods = [\"GET\", \"HEAD\"], from = [\"10.0.0.0/8\"] }, { from = [\"192.0.2.1\"] }] deny = 403",
+        ],
+    );
+}
+
+#[test]
+fn set_env_is_carried_over_where_it_covers_the_whole_site() {
+    let import = rules(
+        "<Location />\nSetEnv WHOLE yes\n</Location>\n<Directory /srv/a/y>\nSetEnv PART yes\n</Directory>",
+        &[],
+    );
+    let all = tables(&import);
+    assert!(
+        all.contains(&"[site.env] WHOLE = \"yes\"".to_owned()),
+        "{all:?}"
+    );
+    assert!(
+        import
+            .list
+            .contains("SetEnv PART yes\n    env holds for a whole site"),
+        "{}",
+        import.list
+    );
+}
+
+#[test]
+fn client_certificates_are_demanded_by_the_same_authority() {
+    let import = imported(
+        "Listen 443\n<Directory />\nRequire all granted\n</Directory>\n<VirtualHost *:443>\nServerName a.test\nDocumentRoot /srv/a\nSSLEngine on\nSSLCertificateFile /c.pem\nSSLCertificateKeyFile /k.pem\nSSLCACertificateFile /ca.pem\nSSLVerifyClient require\n</VirtualHost>\n",
+    );
+    let expected = "[tls] client_ca = \"/ca.pem\" verify_client = \"on\"".to_owned();
+    let all = tables(&import);
+    assert!(all.contains(&expected), "{all:?}");
+}

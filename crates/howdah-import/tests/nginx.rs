@@ -576,6 +576,7 @@ fn tls_address_without_certificate_is_not_opened() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn directory_of_nginx_is_read_from_its_main_file() {
     let directory = tempfile::tempdir().unwrap();
     let base = directory.path();
@@ -611,4 +612,54 @@ fn directory_of_nginx_is_read_from_its_main_file() {
     // A directory without a main file is named as it was written.
     let without = import(&request(base.join("sites-enabled"))).unwrap_err();
     assert!(without.to_string().contains("sites-enabled"), "{without}");
+=======
+fn limit_except_closes_all_other_methods() {
+    for (inner, expected, is_listed) in [
+        (
+            "deny all;",
+            "not = { methods = [\"GET\", \"POST\", \"HEAD\"] }\ndeny = 403",
+            false,
+        ),
+        (
+            "allow 10.0.0.0/8; deny all;",
+            "not = [{ methods = [\"GET\", \"POST\", \"HEAD\"] }, { from = [\"10.0.0.0/8\"] }]\ndeny = 403",
+            false,
+        ),
+        // A password for some methods alone is not carried over, so these methods are closed.
+        (
+            "auth_basic b; auth_basic_user_file /p;",
+            "not = { methods = [\"GET\", \"POST\", \"HEAD\"] }\ndeny = 403",
+            true,
+        ),
+    ] {
+        let lines = format!("location = /w {{ limit_except GET POST {{ {inner} }} }}");
+        let import = imported(&lines, "");
+        let rule = format!("path = \"/w\"\n{expected}\n");
+        let configuration = &import.configuration;
+        assert!(configuration.contains(&rule), "{inner}\n{configuration}");
+        let listed = import.entries.iter().filter(|e| e.outcome.protects);
+        let listed = listed.map(|entry| entry.text.as_str());
+        assert_eq!(
+            listed.into_iter().any(|text| text.contains("limit_except")),
+            is_listed,
+            "{inner}\n{}",
+            import.list
+        );
+    }
+}
+
+#[test]
+fn auth_request_set_names_the_variable_that_php_gets() {
+    let lines = "location / { auth_request /auth; auth_request_set $user $upstream_http_x_user; auth_request_set $unused $upstream_http_x_other; try_files $uri $uri/ /index.php?$args; }\n\
+        location = /auth { internal; proxy_pass http://127.0.0.1:9000/check; }";
+    let import = imported(lines, "fastcgi_param REMOTE_USER $user;");
+    let rule = "auth_request = \"http://127.0.0.1:9000/check\"\nauth_request_set = { REMOTE_USER = \"x-user\" }\n";
+    let configuration = &import.configuration;
+    assert!(configuration.contains(rule), "{configuration}");
+    assert!(
+        import.list.contains("auth_request_set $unused") && !import.list.contains("$user"),
+        "{}",
+        import.list
+    );
+>>>>>>> h-cover
 }

@@ -494,4 +494,29 @@ mod tests {
         give_directory(&full, OTHER, OTHER).unwrap();
         assert_eq!(fs::metadata(&full).unwrap().uid(), 0);
     }
+    #[test]
+    fn files_that_were_given_away_are_taken_back() {
+        let Some((all, own, _)) = theirs() else {
+            return;
+        };
+        let path = all.path().join("state");
+        let at = |name: &str| path.join(name);
+        fs::create_dir_all(at("part")).unwrap();
+        fs::create_dir(at("other")).unwrap();
+        for name in ["part/a", "part/foreign", "other/b"] {
+            fs::write(at(name), "x").unwrap();
+        }
+        chown(at("part/foreign"), Some(1), Some(1)).unwrap();
+        symlink(&own, at("part/link")).unwrap();
+        let owners = || {
+            let names = ["", "part", "part/a", "part/foreign", "other/b"];
+            names.map(|name| fs::metadata(at(name)).unwrap().uid())
+        };
+        let before = owners();
+        give_away_root_files(&path, &["part", "missing"], OTHER, OTHER).unwrap();
+        assert_eq!(owners(), [OTHER, OTHER, OTHER, 1, 0]);
+        take_back_files(&path, &["part", "missing"], OTHER).unwrap();
+        assert_eq!(owners(), before);
+        assert_eq!(fs::metadata(&own).unwrap().uid(), OTHER);
+    }
 }

@@ -950,3 +950,21 @@ fn domain_without_an_https_address_is_a_mistake() {
         "{err}"
     );
 }
+
+#[test]
+fn check_names_destinations_of_logs_and_traces_that_cannot_be_used() {
+    let text = "[[site]]\nroot = \"web\"\n[log]\naccess = \"journald:x\"\nerror = \"syslog:server=/dev/log\"\n[traces]\nendpoint = \"grpc://x\"\n";
+    let (code, said) = check(text);
+    assert_ne!(code, 0, "{said}");
+    for part in [
+        "a.toml:4:10: access: the path of the journal's socket must begin with `/`, found `x`",
+        "a.toml:5:9: error: expected `server=unix:/path` or `server=HOST:PORT`, found `server=/dev/log`",
+        "a.toml:7:12: endpoint: expected the URL of a collector that accepts OTLP over HTTP",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    let text = "[[site]]\nroot = \"web\"\n[traces]\nendpoint = \"http://x\"\n[traces.headers]\n\"A B\" = \"x\"\n";
+    let (_, said) = check(text);
+    let part = "a.toml:6:9: headers: `A B`: this is not a header that can be sent";
+    assert!(said.contains(part), "{said}");
+}

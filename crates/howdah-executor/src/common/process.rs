@@ -82,3 +82,37 @@ pub fn is_sleeping(pid: i32) -> bool {
             .is_some_and(|rest| rest.trim_start().starts_with('S'))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+
+    #[track_caller]
+    fn wait_until(condition: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !condition() {
+            assert!(Instant::now() < end);
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn stopped_or_ended_process_is_not_sleeping() {
+        // It waits for input that never comes.
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id() as i32;
+        wait_until(|| is_sleeping(pid));
+        kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+        wait_until(|| !is_sleeping(pid));
+        kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+        wait_until(|| is_sleeping(pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_sleeping(pid));
+    }
+}

@@ -2,7 +2,6 @@
 //! §6, §7; RFC 9110 §8.6, §9.3.2, §15.3.5, §15.4.5) and queues it. It sends when asked to flush, and the connection
 //! flushes the rest when the handler returns. It makes no decisions about routing or errors.
 
-use std::fmt;
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
@@ -48,14 +47,6 @@ pub enum ResponseLength {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientGone;
 
-impl fmt::Display for ClientGone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClientGone")
-    }
-}
-
-impl std::error::Error for ClientGone {}
-
 /// Why a file was not sent as promised. In the last two cases the response has been aborted.
 #[derive(Debug)]
 pub enum SendFileError {
@@ -72,18 +63,6 @@ impl From<ClientGone> for SendFileError {
         SendFileError::ClientGone
     }
 }
-
-impl fmt::Display for SendFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SendFileError::ClientGone => f.write_str("ClientGone"),
-            SendFileError::FileTooShort => f.write_str("FileTooShort"),
-            SendFileError::File(e) => write!(f, "FileRead: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for SendFileError {}
 
 /// How the body is framed on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

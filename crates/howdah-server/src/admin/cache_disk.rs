@@ -43,3 +43,39 @@ pub(super) fn append_metrics(m: &mut MetricsText, disk: &DiskStatus) {
         faults.add(&[name], n);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_says_whether_pages_are_written() {
+        let mut disk = DiskStatus {
+            entries: 3,
+            bytes: 4096,
+            capacity: 1 << 20,
+            evictions: 1,
+            hits: 5,
+            written: 6,
+            ..DiskStatus::default()
+        };
+        let text = |disk: &DiskStatus| {
+            let mut out = String::new();
+            append_text(&mut out, disk);
+            out
+        };
+        let counts = "  on disk: 3 entries, 4 of 1024 KB, 1 evicted, 5 hits, 6 written";
+        assert_eq!(text(&disk), format!("{counts}\n"));
+        disk.indexing = true;
+        assert_eq!(text(&disk), format!("{counts}, being scanned\n"));
+        disk.condition = Some("DiskFull".to_owned());
+        disk.faults = vec![("DiskFull".to_owned(), 2)];
+        let full = text(&disk);
+        let (first, rest) = full.split_once('\n').unwrap();
+        assert_eq!(first, format!("{counts}, not written: DiskFull"));
+        assert!(
+            rest.starts_with("    faults") && rest.contains("DiskFull"),
+            "{rest}"
+        );
+    }
+}

@@ -47,3 +47,37 @@ pub(super) fn append_metrics(m: &mut MetricsText, fleet: &FleetStatus) {
         renders.add(&[name], n);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_names_members_renders_and_trouble() {
+        let mut fleet = FleetStatus {
+            member: "m1".to_owned(),
+            valkey: "redis://v".to_owned(),
+            members: 3,
+            lease_left: 1.25,
+            writes: 7,
+            let_go: 2,
+            ..FleetStatus::default()
+        };
+        let text = |fleet: &FleetStatus| {
+            let mut out = String::new();
+            append_text(&mut out, fleet);
+            out
+        };
+        let first = "  fleet: m1 of 3 members, by redis://v; stored pages are served for 1.2 s; 7 writes, 2 of them unconfirmed\n";
+        assert_eq!(text(&fleet), first);
+        fleet.lease_left = 0.0;
+        fleet.others = vec!["m2".to_owned(), "m3".to_owned()];
+        fleet.silent = vec!["m3".to_owned()];
+        fleet.renders = vec![("Taken".to_owned(), 4), ("Given".to_owned(), 0)];
+        fleet.trouble = "no route".to_owned();
+        assert_eq!(
+            text(&fleet),
+            "  fleet: m1 of 3 members, by redis://v; no stored page is served; 7 writes, 2 of them unconfirmed\n    others: m2, m3\n    silent: m3\n    renders shared: 4 Taken\n    no route\n"
+        );
+    }
+}

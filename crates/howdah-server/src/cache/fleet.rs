@@ -347,4 +347,14 @@ mod tests {
         }
         assert_eq!(parse_purge("hard all"), None);
     }
+
+    #[test]
+    fn unknown_site_is_reported_once_and_few_are_remembered() {
+        let unknown = UnknownSites::default();
+        assert!(unknown.is_new("a"));
+        assert!(!unknown.is_new("a"));
+        let names = (1..UnknownSites::MAX_REMEMBERED).map(|n| n.to_string());
+        assert!(names.map(|name| unknown.is_new(&name)).all(|is_new| is_new));
+        assert!(!unknown.is_new("one too many"));
+    }
 }

@@ -109,7 +109,7 @@ pub struct PendingPage {
 
 /// The pages that are being compressed, by their address: the task that compresses a page keeps it alive.
 static PAGES_BEING_COMPRESSED: CompressionsInProgress<(usize, Coding)> =
-    CompressionsInProgress::new();
+    CompressionsInProgress::empty();
 
 impl PendingPage {
     /// Sends the page when its encoded form is made, or the plain form if that takes too long.

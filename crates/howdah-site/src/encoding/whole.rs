@@ -69,15 +69,9 @@ impl CompressionOutcome {
 /// The bodies that are being compressed now, by a key that the caller chooses.
 pub struct CompressionsInProgress<K>(LazyLock<Mutex<HashMap<K, Arc<CompressionOutcome>>>>);
 
-impl<K: Copy + Eq + Hash + Send> Default for CompressionsInProgress<K> {
-    fn default() -> CompressionsInProgress<K> {
-        CompressionsInProgress::new()
-    }
-}
-
 impl<K: Copy + Eq + Hash + Send> CompressionsInProgress<K> {
     /// Returns an empty set, for a static.
-    pub const fn new() -> CompressionsInProgress<K> {
+    pub const fn empty() -> CompressionsInProgress<K> {
         CompressionsInProgress(LazyLock::new(Mutex::default))
     }
 

@@ -38,7 +38,7 @@ struct CodedEntry {
 }
 
 static CODED_CACHE: LazyLock<Mutex<CodedCache>> = LazyLock::new(Mutex::default);
-static IN_PROGRESS: CompressionsInProgress<CodedKey> = CompressionsInProgress::new();
+static IN_PROGRESS: CompressionsInProgress<CodedKey> = CompressionsInProgress::empty();
 
 fn lock_cache() -> MutexGuard<'static, CodedCache> {
     CODED_CACHE.lock().unwrap_or_else(PoisonError::into_inner)

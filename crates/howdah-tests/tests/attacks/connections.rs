@@ -1,4 +1,5 @@
-//! A client that takes all connections, or keeps connections open without sending anything.
+//! A client that takes all connections, or keeps connections open without sending anything; and a front that can open
+//! no more descriptors.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -91,4 +92,35 @@ fn crowd_of_new_connections_closes_none_of_an_active_visitor() {
     };
     let gone = held.iter_mut().filter_map(|s| (!kept(s)).then_some(()));
     assert!(gone.count() >= 600 - LIMIT, "who owes a request makes room");
+}
+
+/// Sets the soft limit of the descriptors that a process may have, and returns the previous one.
+fn limit_descriptors(pid: i32, limit: &str) -> String {
+    let prlimit = |words: &[&str]| {
+        let mut command = std::process::Command::new("prlimit");
+        let output = command
+            .args(["--pid", &pid.to_string()])
+            .args(words)
+            .output();
+        let output = output.expect("prlimit");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("numbers")
+    };
+    let before = prlimit(&["--nofile", "--raw", "--noheadings", "--output=SOFT"]);
+    prlimit(&[&format!("--nofile={limit}:")]);
+    before.trim().to_owned()
+}
+
+#[test]
+fn front_without_free_descriptors_is_logged_and_accepts_when_there_are_some() {
+    let fixture = Fixture::named("no-descriptors").start();
+    let mut visitor = Connection::open(fixture.address()).unwrap();
+    ask(&mut visitor);
+    let limit = limit_descriptors(fixture.front(), "3");
+    let late = fixture.start_get("/hello.php");
+    fixture.wait_for_log(&["AcceptFailed", "RLIMIT_NOFILE"]);
+    ask(&mut visitor);
+    limit_descriptors(fixture.front(), &limit);
+    let answer = late.answer();
+    assert_eq!((answer.status(), answer.text().as_str()), (200, HELLO));
 }

@@ -170,3 +170,41 @@ fn page_outlives_the_failure_of_its_script_but_not_a_write() {
         "an old page would be wrong now"
     );
 }
+
+/// Writes only if the server renders the page for the cache, whose client has this address. It then stands at a gate.
+const WRITING_RENDER: &str = r#"<?php
+if ($_SERVER['REMOTE_ADDR'] === '192.0.2.1') {
+    $db = new PDO('sqlite:SCRATCH/render.sqlite');
+    $db->exec('CREATE TABLE IF NOT EXISTS visits (at INTEGER)');
+    $db->exec('INSERT INTO visits VALUES (1)');
+    // The server learns of the write with the first output.
+    echo 'begun';
+    flush();
+    require 'GATES';
+    stand_at('written');
+    for ($n = 0; $n < 100; $n++) { echo str_repeat('x', 10000); flush(); }
+    file_put_contents('SCRATCH/finished', 'x');
+}
+echo 'the page';
+"#;
+
+#[test]
+fn render_that_writes_is_not_stored_and_continues_to_its_end() {
+    let fixture = Fixture::named("cache-writing-render")
+        .children(4)
+        .script("page.php", WRITING_RENDER)
+        .site("cache = \"on\"")
+        .start();
+    assert_eq!(fixture.get("/page.php").text(), "the page");
+    let gate = fixture.gate("written");
+    let visitor = fixture.start_get("/page.php");
+    let standing = gate.wait();
+    // The visitor gets the response of another run, and does not wait for the render.
+    let own = visitor.answer();
+    assert_eq!((own.status(), own.text().as_str()), (200, "the page"));
+    let status = own.header("Cache-Status").unwrap_or_default();
+    assert!(status.contains("DatabaseWrite"), "{status}");
+    assert!(!fixture.path("finished").exists());
+    standing.open();
+    fixture.wait("the end of the render", |f| f.path("finished").exists());
+}

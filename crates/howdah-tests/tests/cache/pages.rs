@@ -377,3 +377,34 @@ fn administrator_purges_and_asks_why() {
     assert!(words(&["cache", "purge", "--all", "--site", "x"]).contains("NoSuchSite"));
     assert!(words(&["cache", "purge", "page"]).contains("BadUrl"));
 }
+
+/// A page that is validated before each use. Its header counts the runs of the script.
+const VALIDATED_PAGE: &str = r#"<?php
+file_put_contents('SCRATCH/renders', "x", FILE_APPEND);
+header(file_exists('SCRATCH/private') ? 'Cache-Control: private' : 'Cache-Control: public, no-cache');
+header('ETag: "one"');
+header('X-Run: ' . filesize('SCRATCH/renders'));
+if (($_SERVER['HTTP_IF_NONE_MATCH'] ?? '') === '"one"') { http_response_code(304); exit; }
+echo 'made by run ', filesize('SCRATCH/renders');
+"#;
+
+#[test]
+fn rfc_9111_4_3_4_stored_page_is_freshened_by_a_304_of_its_script() {
+    let fixture = Fixture::named("cache-validated")
+        .script("page.php", VALIDATED_PAGE)
+        .site("cache = \"rfc\"")
+        .start();
+    let get = |run: &str, text: &str, verdict: &str| {
+        let page = ask(fixture.address(), "GET", "/page.php", "");
+        assert_eq!((page.status(), page.text()), (200, text.to_owned()));
+        assert_eq!(page.header("X-Run"), Some(run));
+        assert_eq!(cache(&page), format!("Howdah; {verdict}"));
+    };
+    get("1", "made by run 1", "fwd=miss; stored");
+    get("2", "made by run 1", "fwd=stale; fwd-status=304");
+    get("3", "made by run 1", "fwd=stale; fwd-status=304");
+    // A page that may no longer be stored is served once more.
+    fixture.write("private", "");
+    get("3", "made by run 1", "fwd=stale; fwd-status=304");
+    get("5", "made by run 5", "fwd=miss; detail=Private");
+}

@@ -208,6 +208,13 @@ impl RenderingFleet {
         keys.lines().map(str::to_owned).collect()
     }
 
+    /// Returns for how many milliseconds the lead of the page lasts if it is not renewed.
+    fn lead_lifetime(&self) -> i64 {
+        let keys = self.kept();
+        let left = self.valkey.command(&["PTTL", &keys.join(" ")]);
+        left.trim().parse().expect("a time")
+    }
+
     fn hold(&self) -> howdah_tests::gate::Gate {
         std::fs::write(self.data.join("hold"), "").expect("a file");
         std::fs::set_permissions(
@@ -269,6 +276,39 @@ fn stale_page_is_rendered_once_by_two_members() {
 #[test]
 fn stale_page_is_rendered_once_by_four_members() {
     one_render_serves(4);
+}
+
+/// A lead lasts for 900 ms unless its member renews it, which happens every 300 ms.
+#[test]
+fn stale_page_is_rendered_once_if_its_render_lasts_longer_than_a_lead() {
+    const RENEWALS: usize = 4;
+    let fleet = RenderingFleet::start("one-render-slow", 2);
+    for _ in 0..5 {
+        fleet.all_hit();
+        let before = (fleet.runs(), fleet.outcomes("Taken"), fleet.warnings());
+        let gate = fleet.hold();
+        let purge = fleet.members[0].control(&["cache", "purge", "--all"]);
+        assert!(purge.status.success(), "{purge:?}");
+        let first = PageRequestThread::get(&fleet.members[0]);
+        let standing = gate.wait();
+        let (mut last, mut renewals) = (i64::MAX, 0);
+        wait_until("the lead to be renewed", MAX_WAIT, || {
+            let left = fleet.lead_lifetime();
+            renewals += usize::from(left > last);
+            last = left;
+            renewals == RENEWALS
+        });
+        let second = PageRequestThread::get(&fleet.members[1]);
+        standing.open();
+        assert_eq!(first.text(), second.text());
+        // On a busy machine a member may be considered dead; then each member renders for itself.
+        if fleet.warnings() == before.2 {
+            assert_eq!(fleet.runs() - before.0, 1, "renders");
+            assert_eq!(fleet.outcomes("Taken") - before.1, 1, "taken");
+            return;
+        }
+    }
+    panic!("a member is taken for dead in each round");
 }
 
 #[test]

@@ -149,7 +149,7 @@ pub fn status_lines(all: &[NameStatus], now: SystemTime) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use howdah_acme::store::FailedAttempts;
+    use howdah_acme::store::{FailedAttempts, RenewalRecord};
 
     use super::*;
 
@@ -177,5 +177,30 @@ mod tests {
                 "  ChallengeFailed: no; for 2 h, 3 attempts, the next in 15 min",
             ]
         );
+    }
+
+    #[test]
+    fn stored_statuses_are_those_of_the_directory_without_a_server() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = CertificateStore::new(directory.path());
+        store.prepare().unwrap();
+        let record = RenewalRecord {
+            authority: Some("letsencrypt".to_owned()),
+            renew_at: Some(5),
+            ..RenewalRecord::default()
+        };
+        store.save_record("a.org", &record).unwrap();
+        let broken = directory.path().join("certificates/a.org.pem");
+        std::fs::write(broken, "not a certificate").unwrap();
+        let expected = NameStatus {
+            name: "a.org".to_owned(),
+            authority: record.authority,
+            not_after: None,
+            renew_at: Some(5),
+            ordering: false,
+            trouble: None,
+        };
+        let found = stored_statuses(&store);
+        assert_eq!(format!("{found:?}"), format!("{:?}", [expected]));
     }
 }

@@ -202,3 +202,51 @@ impl ServerContext for SiteWorld<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::docroot::root::Symlinks;
+    use crate::site::SiteConfig;
+
+    #[test]
+    fn world_tells_sizes_links_executables_and_variables() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let site = Site::new(SiteConfig::for_tests("s", inside.path()), 0).unwrap();
+        let root = RootDir::open(inside.path(), Symlinks::Follow).unwrap();
+        let world = SiteWorld::new(&site, &root);
+        for directory in [inside.path(), outside.path()] {
+            let name = |name: &str| directory.join(name).into_os_string().into_vec();
+            fs::write(directory.join("file"), "12345").unwrap();
+            fs::set_permissions(directory.join("file"), Permissions::from_mode(0o644)).unwrap();
+            fs::write(directory.join("program"), "").unwrap();
+            fs::set_permissions(directory.join("program"), Permissions::from_mode(0o755)).unwrap();
+            symlink("file", directory.join("link")).unwrap();
+            for (file, length, is_link, is_executable) in [
+                ("file", Some(5), false, false),
+                ("program", Some(0), false, true),
+                ("link", Some(5), true, false),
+                ("", None, false, true),
+                ("none", None, false, false),
+            ] {
+                let file = name(file);
+                assert_eq!(world.length(&file), length, "{}", file.escape_ascii());
+                assert_eq!(world.is_link(&file), is_link, "{}", file.escape_ascii());
+                assert_eq!(
+                    world.is_executable(&file),
+                    is_executable,
+                    "{}",
+                    file.escape_ascii()
+                );
+            }
+        }
+        let path = std::env::var_os("PATH").map(OsStringExt::into_vec);
+        assert_eq!(world.environment(b"PATH"), path);
+        for invalid in [&b""[..], b"PATH=", b"PATH\0"] {
+            assert_eq!(world.environment(invalid), None);
+        }
+    }
+}

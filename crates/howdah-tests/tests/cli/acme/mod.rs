@@ -62,6 +62,25 @@ fn challenge_is_answered_in_the_handshake_without_a_plain_listener() {
     assert_eq!(authority.issued(), 2);
 }
 
+#[test]
+fn proof_that_the_authority_does_not_find_is_named() {
+    let authority = Authority::start(90 * DAY);
+    // The authority looks at other ports, as if the name's address were that of another server.
+    let options = AcmeSiteOptions {
+        ports: Some((free_address().port(), free_address().port())),
+        ..one()
+    };
+    let site = AcmeSite::start(&authority, &options);
+    let line = site.wait_for("ChallengeFailed: ");
+    for part in [NAMES[0], "-01 challenge", "must point to this server"] {
+        assert!(line.contains(part), "{line}");
+    }
+    let listed = site.command(&["cert", "list"]);
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("ChallengeFailed: "), "{listed}");
+    assert_eq!(authority.issued(), 0);
+}
+
 /// Returns the user that orders certificates; `None` while no process does, or the last one has just exited.
 fn orderers_user(site: &AcmeSite) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", site.orderer()?)).ok()?;
