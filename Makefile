@@ -15,6 +15,8 @@ SIMULATE_SECONDS ?= 60
 simulate-arguments = $(if $(SEED),--seed $(SEED),--seconds $(if $(HOURS),$(shell awk 'BEGIN { print int($(HOURS) * 3600) }'),$(or $(SECONDS),300)))
 
 LISTEN   ?= 127.0.0.1:8080
+# Where the demo's dashboard is.
+STATUS   ?= 127.0.0.1:9180
 DEMO_DIR ?= $(TARGET)/demo
 
 .PHONY: tarball php-library test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly instructions

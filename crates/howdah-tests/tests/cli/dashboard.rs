@@ -74,6 +74,12 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     let standing = gate.wait();
     fixture.wait_for_log(&["SlowRequest"]);
     assert_eq!(fixture.get("/api/").status(), 503);
+    fixture.wait("a page that sets a cookie", |f| {
+        f.get("/cookie.php").status() == 200
+            && f.status()["cache"]["sites"][0]["passes"]
+                .as_array()
+                .is_some_and(|passes| passes.iter().any(|pass| pass[0] == "SetCookie"))
+    });
     fixture.wait("a limit", |f| f.get("/limited").status() == 429);
 
     let mut browser = Chromium::start(&[]);
@@ -107,10 +113,18 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
         "Jobs",
         "cleanup",
         "waiting",
+        "−5 min",
+        "Most frequent pages",
+        "/hello.php",
+        "Slowest pages",
+        "too many requests",
+        "0 reloads",
+        "No backend was reachable.",
+        "The response sets a cookie.",
     ] {
-        // The stack is inside an element that is closed.
+        // The stack and the meanings of names are inside elements that are closed.
         let shown = match words {
-            "stand_at" => browser.evaluate("document.querySelector('main').textContent"),
+            "stand_at" | "No backend was reachable." | "The response sets a cookie." => browser.evaluate("document.querySelector('main').textContent"),
             _ => Value::from(shown.clone()),
         };
         let shown = shown.as_str().expect("text").to_lowercase();
@@ -145,6 +159,11 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     let overflow = browser
         .evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
     assert_eq!(overflow, 0, "a phone need not scroll sideways");
+    let cut = browser.evaluate(
+        "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth)\
+         .map((e) => e.getAttribute('aria-label')).join()",
+    );
+    assert_eq!(cut, "", "tables whose columns are cut off on a phone");
 
     // Hides the page, as when the user switches to another tab.
     let hide = |hidden: bool| {
@@ -169,6 +188,59 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     standing.open();
     assert_eq!(long.answer().text(), "released");
     load.finish().only(&["200"]);
+}
+
+#[test]
+fn dashboard_that_is_opened_late_shows_what_happened_before() {
+    let status = free_address();
+    let fixture = Fixture::named("late")
+        .config(&format!("[status]\nlisten = \"{status}\"\n"))
+        .site("")
+        .start();
+    for number in 0..3 {
+        let path = format!("/hello.php/order/{number}?token=secret");
+        assert_eq!(fixture.get(&path).status(), 200);
+    }
+    assert_eq!(fixture.get("/none.php").status(), 404);
+    fixture.wait("a sample", |f| {
+        let samples = f.status()["history"]["requests"].clone();
+        samples
+            .as_array()
+            .is_some_and(|samples| samples.iter().filter_map(Value::as_u64).sum::<u64>() >= 4)
+    });
+    fixture.reload();
+    let shown = fixture.status();
+    let site = &shown["sites"][0];
+    assert_eq!((&site["requests"], &site["errors"]), (&4.into(), &0.into()));
+    assert_eq!(site["statuses"], serde_json::json!([[200, 3], [404, 1]]));
+    assert_eq!(site["pages"][0]["path"], "/hello.php/order/*");
+    assert_eq!(site["pages"][0]["requests"], 3);
+    let history = shown["history"].as_object().expect("columns");
+    for (name, column) in history {
+        let samples = column.as_array().map(Vec::len);
+        assert_eq!(samples, shown["history"]["at"].as_array().map(Vec::len), "{name}");
+    }
+
+    let mut browser = Chromium::start(&[]);
+    browser.show(1280, 900, false);
+    browser.open(&format!("http://{status}/"));
+    until(
+        &mut browser,
+        "the site's pages",
+        "/hello\\.php\\/order\\/\\*/.test(document.getElementById('main').innerText)",
+    );
+    let drawn = browser.evaluate("document.querySelectorAll('.graph polyline').length");
+    assert!(drawn.as_u64().is_some_and(|lines| lines >= 6), "{drawn}");
+    let whole = browser.evaluate("document.documentElement.outerHTML");
+    assert!(!whole.as_str().unwrap_or_default().contains("secret"));
+
+    // Each name leads to its meaning on the page of all names.
+    browser.leave_by("document.querySelector('details.name a').click()");
+    let meaning = browser.evaluate("document.querySelector(location.hash).nextSibling.innerText");
+    assert!(
+        meaning.as_str().is_some_and(|text| text.len() > 10),
+        "{meaning}"
+    );
 }
 
 fn relay(fixture: &Fixture) -> (Process, String) {

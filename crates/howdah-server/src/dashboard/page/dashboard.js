@@ -13,9 +13,8 @@ let retry = 0;
 function draw(s) {
   page('server').textContent = `${s.version}, process ${s.pid}, up ${time(s.uptime)}, ${plural(s.reloads, 'reload')}`;
   document.title = `${figure(rate(answered))}/s – Howdah`;
-  const made = el('main', { id: 'main' }, tiles(s), sites(s), sections.failures(s), sections.slow(s),
-    s.pools.map(sections.pool), sections.cache(s), sections.jobs(s), sections.upstreams(s), sections.certificates(s),
-    sections.limits(s));
+  const made = el('main', { id: 'main' }, tiles(s), sites(s), sections.failures(s), sections.cache(s), sections.slow(s),
+    s.pools.map(sections.pool), sections.jobs(s), sections.limits(s), sections.upstreams(s), sections.certificates(s));
   become(page('main'), made);
 }
 

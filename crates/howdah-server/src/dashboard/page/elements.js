@@ -37,7 +37,8 @@ export function become(old, made) {
     // Whether an element is open is the reader's decision after it has been shown once.
     else if (name !== 'open' && old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
-  [...made.childNodes].forEach((child, i) => {
+  const wanted = [...made.childNodes];
+  wanted.forEach((child, i) => {
     const key = keyOf(child);
     const at = old.childNodes[i];
     if (key === undefined) {
@@ -51,7 +52,7 @@ export function become(old, made) {
     if (same) become(same, child);
     else old.insertBefore(child, at || null);
   });
-  while (old.childNodes.length > made.childNodes.length) old.lastChild.remove();
+  while (old.childNodes.length > wanted.length) old.lastChild.remove();
 }
 
 /**

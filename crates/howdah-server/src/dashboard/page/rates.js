@@ -28,6 +28,9 @@ export function rate(value, span = 3) {
   return seconds > 0 ? Math.max(0, value(now.status) - value(then.status)) / seconds : 0;
 }
 
+/** How much a number of snapshots has grown in some seconds, or since the page knows it. */
+export const growth = (value, span) => Math.max(0, value(snapshots[snapshots.length - 1].status) - value(before(span).status));
+
 /** Whether there are snapshots to compare. */
 export const isLive = () => snapshots.length > 1;
 

@@ -1,7 +1,7 @@
 // Parts of the page about pools, failures, the cache and everything else that has a limit.
 import { el, failureName, long, number, reasonName, table } from './elements.js';
-import { bytes, figure, plural, time } from './figures.js';
-import { rate } from './rates.js';
+import { bytes, figure, plural, sum, time } from './figures.js';
+import { growth } from './rates.js';
 
 function child(row) {
   const busy = row.state === 'Busy' || row.state === 'Finishing';
@@ -42,19 +42,21 @@ export function slow(s) {
 }
 
 export function failures(s) {
-  const rows = s.failures.filter(([, n]) => n > 0).map(([name, n]) => [name, '', n,
-    rate((x) => (x.failures.find((f) => f[0] === name) || [0, 0])[1], 60)]);
-  for (const p of s.pools) {
-    const of = (x) => (x.pools.find((other) => other.pool === p.pool) || { failures: [] }).failures;
-    for (const [name, n] of p.failures.filter((f) => f[1] > 0)) {
-      rows.push([name, p.pool, n, rate((x) => (of(x).find((f) => f[0] === name) || [0, 0])[1], 60)]);
-    }
-  }
-  rows.sort((a, b) => b[3] - a[3] || b[2] - a[2]);
+  const count = (list, name) => (list.find((f) => f[0] === name) || [name, 0])[1];
+  const poolCount = (x, name) => sum(x.pools.map((p) => count(p.failures, name)));
+  const inPools = s.pools.flatMap((p) => p.failures.filter((f) => f[1] > 0).map((f) => f[0]));
+  const ofRequests = s.failures.filter((f) => f[1] > 0).map((f) => f[0]);
+  const rows = [...new Set([...ofRequests, ...inPools])].map((name) => {
+    // A failed request is counted by its pool, too; events of a pool alone are not failures of requests.
+    const value = ofRequests.includes(name) ? (x) => count(x.failures, name) : (x) => poolCount(x, name);
+    const pools = s.pools.filter((p) => count(p.failures, name) > 0).map((p) => p.pool).join(', ');
+    return { name, pools, total: value(s), recent: growth(value, 60) };
+  });
+  rows.sort((a, b) => b.recent - a.recent || b.total - a.total);
   return el('section.half', el('h2', 'Failures by name ', el('small', 'since the start')),
-    table('Failures by name', ['name', 'pool', '#total', '#a minute'],
-      rows.map(([name, of, n, r]) => ({ key: `${of} ${name}`,
-        cells: [el('td.explained', failureName(name)), el('td', of), number(figure(n)), number(figure(Math.round(r * 60)))] }))),
+    table('Failures by name', ['name', 'pool', '#total', '#last minute'],
+      rows.map((row) => ({ key: row.name,
+        cells: [el('td.explained', failureName(row.name)), el('td', row.pools), number(figure(row.total)), number(figure(row.recent))] }))),
     rows.length > 0 && el('p.faint', 'The error log has the details of each failure, with the number of its request.'));
 }
 
@@ -98,7 +100,7 @@ export function jobs(s) {
   return el('section', el('h2', 'Jobs'),
     table('Jobs', ['job', 'state', '#processes', '#memory', '#starts', 'next', 'last', 'failures'],
       s.jobs.map((j) => [el('td', j.job), el(j.state === 'stopped' ? 'td.bad' : 'td', j.state),
-        number(`${j.processes.length} of ${j.wanted}`), number(bytes(j.processes.reduce((sum, p) => sum + p.memory, 0))), number(figure(j.starts)),
+        number(`${j.processes.length} of ${j.wanted}`), number(bytes(sum(j.processes.map((p) => p.memory)))), number(figure(j.starts)),
         el('td', j.next ? `in ${time(Math.max(0, j.next - now))}` : ''), el('td', ran(j)),
         el(j.failures.length > 0 ? 'td.bad' : 'td', failed(j))])));
 }

@@ -29,7 +29,7 @@ function errors(s) {
   const now = rate(failed, 10);
   const lines = [{ name: 'errors', kind: 'bad', points: points(s, perSecond('errors'), now) }];
   const hour = sum(s.history.errors);
-  return tile('Errors', figure(now), 'a second', `${plural(hour, 'error')} in the graph’s time, with a status from 500 on`,
+  return tile('Errors', figure(now), 'a second', `${figure(hour)} in the last hour, status 500 to 599`,
     graph('Errors a second', lines, figure));
 }
 
