@@ -142,9 +142,12 @@ fn visitor_without_a_session_gets_pages_that_every_such_visitor_may_get() {
         assert_eq!(page.header("Cache-Control"), None, "{path}");
     }
     let mut visitor = Browser::new(book.server.address());
-    visitor.headers.push(("Authorization".into(), "Basic c2VjcmV0".into()));
+    visitor
+        .headers
+        .push(("Authorization".into(), "Basic c2VjcmV0".into()));
     let page = visitor.get("/request");
-    page.shows("REQUEST_METHOD").shows("howdah cache explain http://");
+    page.shows("REQUEST_METHOD")
+        .shows("howdah cache explain http://");
     assert!(!page.text().contains("c2VjcmV0"), "{}", page.excerpt());
 }
 
@@ -174,7 +177,10 @@ fn refusals_are_pages_with_the_right_status() {
         .set("message", "y")
         .set("token", "forged");
     assert_eq!(visitor.submit(&forged).status(), 403);
-    let empty = visitor.get("/sign").form("/sign").set("author", "only a name");
+    let empty = visitor
+        .get("/sign")
+        .form("/sign")
+        .set("author", "only a name");
     let answer = visitor.submit(&empty);
     assert_eq!(answer.status(), 422);
     assert!(answer.text().contains("Leave a few words.") && answer.text().contains("only a name"));
