@@ -194,8 +194,11 @@ final class Pages
     {
         $variables = array_intersect_key($_SERVER, array_flip(self::VARIABLES));
         $site = (($_SERVER['HTTPS'] ?? '') === 'on' ? 'https' : 'http') . '://' . ($_SERVER['HTTP_HOST'] ?? 'localhost');
+        // `howdah explain` reads the configuration that `make demo` writes.
+        $config = dirname(__DIR__) . '/howdah.toml';
+        $option = is_file($config) ? " --config $config" : '';
         header('Cache-Control: no-store');
-        $this->view->page('request', 'What happened to this request', ['variables' => $variables, 'site' => $site]);
+        $this->view->page('request', 'What happened to this request', compact('variables', 'site', 'option'));
     }
 
     public function api(): void

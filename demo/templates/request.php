@@ -7,7 +7,8 @@
   <p><button id="again" type="button">Request the front page</button></p>
   <div class="table"><table id="headers"><thead><tr><th>status</th><th>time</th><th>header</th></tr></thead><tbody></tbody></table></div>
   <p>In a terminal, these commands explain the same request:</p>
-  <pre>howdah explain <?= View::escape($site) ?>/
+  <pre>howdah explain <?= View::escape("$site/$option") ?>
+
 howdah cache explain <?= View::escape($site) ?>/</pre>
 </section>
 <section>

@@ -38,8 +38,10 @@ function times(s) {
     { name: '95 % of the requests are faster', kind: 'busy', points: points(s, (h, i) => h.p95[i], quantile(0.95)) },
     { name: 'half of them are faster', kind: 'main', points: points(s, (h, i) => h.p50[i], quantile(0.5)) },
   ];
-  return tile('Response time', time(quantile(0.5)), 'half of the requests are faster',
-    `95 % are faster than ${time(quantile(0.95))}, 99 % than ${time(quantile(0.99))}`, graph('Response time', lines, time));
+  const half = quantile(0.5);
+  return tile('Response time', time(half), half === null ? '' : 'half of the requests are faster',
+    half === null ? 'no requests in the last seconds' : `95 % are faster than ${time(quantile(0.95))}, 99 % than ${time(quantile(0.99))}`,
+    graph('Response time', lines, time));
 }
 
 function queue(s) {
