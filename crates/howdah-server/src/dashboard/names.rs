@@ -164,6 +164,8 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use howdah_site::refusal::Refusal;
+
     use super::*;
 
     #[test]
@@ -182,6 +184,9 @@ mod tests {
         // Both pages have this name; the failure of a request is meant.
         assert!(failure("ChildDied").contains("during this request"));
         assert_eq!(NAMES.reasons["SetCookie"], "The response sets a cookie.");
+        for refusal in Refusal::ALL {
+            assert!(NAMES.failures.contains_key(refusal.name()), "{refusal:?}");
+        }
     }
 
     #[test]

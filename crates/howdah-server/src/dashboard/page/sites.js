@@ -8,7 +8,7 @@ const SHOWN_PAGES = 8;
 const average = (counted) => (counted.requests > 0 ? counted.seconds / counted.requests : null);
 
 function pages(caption, all, cached) {
-  const columns = ['page', '#requests', '#average', '#slowest', '#errors'].concat(cached ? ['#from the cache'] : []);
+  const columns = ['page', '#requests', '#average', '#slowest', '#errors'].concat(cached ? ['#cached'] : []);
   return table(caption, columns, all.slice(0, SHOWN_PAGES).map((page) => ({
     key: page.path,
     cells: [long(page.path), number(figure(page.requests)), number(time(average(page))), number(time(page.longest)),
