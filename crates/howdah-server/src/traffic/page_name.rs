@@ -22,6 +22,14 @@ impl PageName {
             bytes: [0; MAX_NAME_BYTES],
             length: 0,
         };
+        // Most paths have none of the parts that are replaced, each of which has a digit or an `@`.
+        if !path
+            .iter()
+            .any(|byte| byte.is_ascii_digit() || *byte == b'@')
+        {
+            name.append(path);
+            return name;
+        }
         for (number, segment) in path.split(|byte| *byte == b'/').enumerate() {
             if number > 0 {
                 name.append(b"/");
@@ -82,7 +90,7 @@ fn is_variable(word: &[u8]) -> bool {
         || (word.len() >= MIN_TOKEN_CHARS && word.iter().all(u8::is_ascii_alphanumeric))
 }
 
-/// Returns whether a segment is a UUID (RFC 9562 §4).
+/// Returns whether a segment is a UUID (RFC 9562 §4) with at least one digit.
 fn is_uuid(segment: &[u8]) -> bool {
     segment.len() == 36
         && segment.iter().enumerate().all(|(at, byte)| match at {
