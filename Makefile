@@ -1,6 +1,6 @@
 # The project's commands. `make` alone prints them.
-# Honours CARGO, CARGO_TARGET_DIR, JOBS (cargo -j), SIMULATE_SECONDS (of `make test`) and, for the demo, LISTEN and
-# DEMO_DIR.
+# Honours CARGO, CARGO_TARGET_DIR, JOBS (cargo -j), SIMULATE_SECONDS (of `make test`) and, for the demo, LISTEN,
+# STATUS and DEMO_DIR.
 
 CARGO  ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -15,6 +15,8 @@ SIMULATE_SECONDS ?= 60
 simulate-arguments = $(if $(SEED),--seed $(SEED),--seconds $(if $(HOURS),$(shell awk 'BEGIN { print int($(HOURS) * 3600) }'),$(or $(SECONDS),300)))
 
 LISTEN   ?= 127.0.0.1:8080
+# Where the demo's dashboard is.
+STATUS   ?= 127.0.0.1:9180
 DEMO_DIR ?= $(TARGET)/demo
 
 .PHONY: docs tarball php-library test-unit test-server test-tools compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run simulate audit test-nightly instructions
@@ -61,6 +63,8 @@ demo-site:
 	@mkdir -p "$(DEMO_DIR)/data"
 	@rm -rf "$(DEMO_DIR)/site"
 	@cp -r demo "$(DEMO_DIR)/site"
+	@printf '%s\n' '[status]' 'listen = "$(STATUS)"' '' '[[site]]' 'name = "guestbook"' 'root = "public"' \
+	  'front_controller = "/index.php"' 'cache = "on"' > "$(DEMO_DIR)/site/howdah.toml"
 	@DEMO_DATA="$$(cd "$(DEMO_DIR)" && pwd)/data" php "$(DEMO_DIR)/site/seed.php"
 
 # Unoptimised, because compiling takes a third of the time of a release: a newcomer waits for the first page.
@@ -73,11 +77,14 @@ demo: demo-build demo-site
 	echo '  The guestbook:   http://$(LISTEN)/'; \
 	echo '  Log in:          http://$(LISTEN)/login   (user "keeper", password "elephant")'; \
 	echo '  Streamed output: http://$(LISTEN)/live'; \
+	echo '  A request:       http://$(LISTEN)/request   (what the server says about it)'; \
+	echo '  The dashboard:   http://$(STATUS)/'; \
 	echo "  Its data:        $$data"; \
 	echo '  This build is not optimised: measure one of "make build" instead.'; \
 	echo '  Stop with Ctrl-C.'; \
 	echo; \
-	exec "$(TARGET)/debug/howdah" serve "$(DEMO_DIR)/site" --listen $(LISTEN) --env "DEMO_DATA=$$data" \
+	exec "$(TARGET)/debug/howdah" serve --config "$(DEMO_DIR)/site/howdah.toml" --listen $(LISTEN) \
+	  --env "DEMO_DATA=$$data" --env "DEMO_DASHBOARD=http://$(STATUS)/" \
 	  -d upload_max_filesize=10M -d post_max_size=12M
 
 # The links to the source lead to REPOSITORY.

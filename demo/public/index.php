@@ -19,7 +19,7 @@ $method = $_SERVER['REQUEST_METHOD'] ?? 'GET';
 /** Pattern, methods, page. The first match answers. */
 $routes = [
     ['~^/$~',                        ['GET'],         'listing'],
-    ['~^/sign$~',                    ['POST'],        'sign'],
+    ['~^/sign$~',                    ['GET', 'POST'], 'sign'],
     ['~^/entry/(\d{1,9})$~',         ['GET'],         'entry'],
     ['~^/entry/(\d{1,9})/edit$~',    ['GET', 'POST'], 'edit'],
     ['~^/entry/(\d{1,9})/delete$~',  ['POST'],        'delete'],
@@ -29,6 +29,7 @@ $routes = [
     ['~^/live$~',                    ['GET'],         'live'],
     ['~^/live/stream$~',             ['GET'],         'stream'],
     ['~^/about$~',                   ['GET'],         'about'],
+    ['~^/request$~',                 ['GET'],         'request'],
     ['~^/api/entries$~',             ['GET'],         'api'],
 ];
 

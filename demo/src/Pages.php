@@ -23,11 +23,19 @@ final class Pages
     {
         $search = self::text($_GET, 'q', 100);
         $list = $this->book->list((int) self::text($_GET, 'page', 9), $search);
-        $this->view->page('listing', 'Guestbook', $list + ['search' => $search, 'draft' => [], 'problems' => []]);
+        $this->view->page('listing', 'Guestbook', $list + ['search' => $search]);
     }
 
+    /**
+     * The form has a page of its own, because its token needs a session: the listing is the same for every visitor
+     * without one, so a page cache may keep it.
+     */
     public function sign(): void
     {
+        if ($_SERVER['REQUEST_METHOD'] !== 'POST') {
+            $this->view->page('sign', 'Sign the book', ['draft' => [], 'problems' => []]);
+            return;
+        }
         // A body over post_max_size reaches PHP without any field: say so, not "stale form".
         if ($_POST === [] && (int) ($_SERVER['CONTENT_LENGTH'] ?? 0) > 0) {
             throw new Failure(413, 'The form is larger than this server takes.');
@@ -43,7 +51,7 @@ final class Pages
             }
         }
         if ($problems !== []) {
-            $this->view->page('listing', 'Guestbook', $this->book->list(1) + ['search' => ''] + compact('draft', 'problems'), 422);
+            $this->view->page('sign', 'Sign the book', compact('draft', 'problems'), 422);
             return;
         }
         $id = $this->book->add($draft, $picture);
@@ -172,6 +180,25 @@ final class Pages
             'Memory of this page' => number_format(memory_get_peak_usage() / 1024) . ' KB',
             'Upload limit' => ini_get('upload_max_filesize'),
         ]]);
+    }
+
+    /** The variables that scripts get most questions about. Cookies and credentials are not shown. */
+    private const VARIABLES = [
+        'REQUEST_METHOD', 'REQUEST_URI', 'QUERY_STRING', 'SERVER_PROTOCOL', 'HTTP_HOST', 'HTTPS', 'REMOTE_ADDR',
+        'SERVER_NAME', 'SERVER_PORT', 'SCRIPT_NAME', 'SCRIPT_FILENAME', 'DOCUMENT_ROOT', 'SERVER_SOFTWARE',
+        'HTTP_ACCEPT', 'HTTP_ACCEPT_ENCODING', 'HTTP_ACCEPT_LANGUAGE', 'HTTP_USER_AGENT',
+    ];
+
+    /** What the server made of a request: its variables here, its response headers by public/request.js. */
+    public function request(): void
+    {
+        $variables = array_intersect_key($_SERVER, array_flip(self::VARIABLES));
+        $site = (($_SERVER['HTTPS'] ?? '') === 'on' ? 'https' : 'http') . '://' . ($_SERVER['HTTP_HOST'] ?? 'localhost');
+        // `howdah explain` reads the configuration that `make demo` writes.
+        $config = dirname(__DIR__) . '/howdah.toml';
+        $option = is_file($config) ? " --config $config" : '';
+        header('Cache-Control: no-store');
+        $this->view->page('request', 'What happened to this request', compact('variables', 'site', 'option'));
     }
 
     public function api(): void

@@ -14,6 +14,7 @@
   <nav>
     <a href="/live">Live</a>
     <a href="/about">About</a>
+    <a href="/request">This request</a>
     <?php if ($session?->keeper()): ?>
       <form method="post" action="/logout">
         <input type="hidden" name="token" value="<?= $session->token() ?>">
@@ -28,6 +29,6 @@
 <?php if ($notice = $session?->notice()): ?><p class="notice" role="status"><?= View::escape($notice) ?></p><?php endif ?>
 <?= $body ?>
 </main>
-<footer>Served by Howdah, the seat on the elephant.</footer>
+<footer>Served by Howdah, the seat on the elephant.<?php if ($dashboard = getenv('DEMO_DASHBOARD')): ?> <a href="<?= View::escape($dashboard) ?>">Its dashboard</a> shows what it does.<?php endif ?></footer>
 </body>
 </html>

@@ -2,16 +2,7 @@
 use Guestbook\View;
 $link = static fn (int $page): string => '/?' . http_build_query(array_filter(['q' => $search]) + ['page' => $page]);
 ?>
-<section class="sign">
-  <h1>Sign the book</h1>
-  <form method="post" action="/sign" enctype="multipart/form-data">
-    <?php $entry = $draft; require __DIR__ . '/fields.php' ?>
-    <label>A picture <small>JPEG, PNG or WebP, up to 8 MB</small>
-      <input type="file" name="picture" accept="image/jpeg,image/png,image/webp"></label>
-    <?php if (isset($problems['picture'])): ?><p class="problem"><?= View::escape($problems['picture']) ?></p><?php endif ?>
-    <button>Sign</button>
-  </form>
-</section>
+<p><a class="button" href="/sign">Sign the book</a></p>
 <form class="search" method="get" action="/">
   <input type="search" name="q" value="<?= View::escape($search) ?>" placeholder="Search the book" aria-label="Search the book">
   <button>Search</button>

@@ -244,6 +244,11 @@ pub trait Executor: Send + Sync {
     /// Returns the current scoreboard and counters.
     fn status(&self) -> status::PoolStatus;
 
+    /// Returns how many requests wait for a process now. Pools whose status is costly to collect override it.
+    fn queue_length(&self) -> u32 {
+        self.status().queue
+    }
+
     /// Returns the maximum number of requests that the pool runs at once, if it is known.
     fn max_processes(&self) -> Option<u32> {
         None

@@ -9,8 +9,8 @@
 //! - [`cache`]: serves pages without running a script.
 //! - [`proxy`]: the connections to other HTTP servers.
 //! - [`failure`]: every failure, by name; [`respond`]: the one place that turns failures and refusals into responses.
-//! - [`admin`]: counters and status; [`status_listener`]: a listener for them and for probes; [`dashboard`]: a page
-//!   that shows them.
+//! - [`admin`]: counters and status; [`traffic`]: the last hour of each site; [`status_listener`]: a listener for both
+//!   and for probes; [`dashboard`]: a page that shows them.
 //!
 //! No two modules import each other, directly or in a cycle (`tests/module_graph.rs`).
 
@@ -32,3 +32,4 @@ pub mod site_service;
 pub mod status_listener;
 #[cfg(test)]
 mod testing;
+pub mod traffic;

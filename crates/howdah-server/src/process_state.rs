@@ -7,6 +7,7 @@ use howdah_http::tls::challenges::ChallengeResponses;
 
 use crate::cache::CacheProcessState;
 use crate::script::spill::SpillRoom;
+use crate::traffic::TrafficRegistry;
 use howdah_site::limiter::Limiter;
 
 /// What all configurations of the process share.
@@ -20,4 +21,6 @@ pub struct ProcessState {
     pub challenges: Arc<ChallengeResponses>,
     /// What the page caches of all configurations share.
     pub cache: Arc<CacheProcessState>,
+    /// The recent requests of each site.
+    pub traffic: TrafficRegistry,
 }

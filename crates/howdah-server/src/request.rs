@@ -32,7 +32,7 @@ mod status;
 mod store_response;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -44,9 +44,10 @@ use howdah_http::turn;
 use howdah_http::{
     ConnectionInfo, ConnectionNotice, RequestBody, RequestHandler, Responder, ResponseLength,
 };
+use howdah_os::clock;
 use howdah_proto::level::LogLevel;
 
-use crate::admin::{Connections, RequestCounters};
+use crate::admin::{Connections, History, RequestCounters};
 use crate::failure::Failure;
 use crate::respond;
 use crate::server_config::ServerConfig;
@@ -75,6 +76,7 @@ pub type ConnectionCountSource = Box<dyn Fn() -> Connections + Send + Sync>;
 pub struct Front {
     config: ArcSwap<ServerConfig>,
     counters: RequestCounters,
+    history: Mutex<History>,
     error_log: Arc<ErrorLog>,
     connections: OnceLock<ConnectionCountSource>,
     certificates: OnceLock<Arc<ServerCertificates>>,
@@ -91,6 +93,7 @@ impl Front {
         Front {
             config: ArcSwap::new(config),
             counters: RequestCounters::default(),
+            history: Mutex::new(History::new(clock::now())),
             error_log,
             connections: OnceLock::new(),
             certificates: OnceLock::new(),

@@ -12,6 +12,7 @@ use crate::cache::{CacheDiskState, PageCache, PageCacheConfig};
 use crate::process_state::ProcessState;
 use crate::script::pump_config::{BufferLimits, MAX_HELD_BYTES, PumpConfig, RESPONSE_MEMORY_BYTES};
 use crate::site_service::{SitePool, SiteService};
+use crate::traffic::SiteStatus;
 use howdah_log::log::AccessLog;
 use howdah_log::traces::Traces;
 use howdah_site::client_address::TrustedProxies;
@@ -162,7 +163,9 @@ impl ServerConfig {
             }
             match all.get(&site.config().pool) {
                 Some(pool) => {
-                    services.push(Arc::new(SiteService::new(site, pool, others, limiter)))
+                    let traffic = process.traffic.site(&site.config().name, sites.all().len());
+                    let service = SiteService::new(site, pool, others, limiter, traffic);
+                    services.push(Arc::new(service));
                 }
                 None => errors.push(none(&site.config().pool)),
             }
@@ -214,6 +217,12 @@ impl ServerConfig {
             rows: self.services.iter().flat_map(of).collect(),
             forgotten: self.process.limiter.forgotten(),
         }
+    }
+
+    /// Returns the requests of each site in the last hour, for the status.
+    pub fn site_statuses(&self) -> Vec<SiteStatus> {
+        let of = |service: &Arc<SiteService>| service.traffic.status(&service.site.config().name);
+        self.services.iter().map(of).collect()
     }
 
     /// Returns what is prepared for a site of this configuration.

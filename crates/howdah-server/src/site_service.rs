@@ -13,6 +13,7 @@ use crate::proxy::ServerGroup;
 use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
 use crate::script::stream_permits::StreamPermits;
+use crate::traffic::SiteTraffic;
 use howdah_site::limiter::Limiter;
 use howdah_site::limiter::meter::{Meter, MeterName};
 use howdah_site::site::config::{Authorizer, RuleAction};
@@ -35,6 +36,8 @@ pub struct SiteService {
     pub body_limit: u64,
     /// `session.upload_progress.name`: the form field that asks for PHP's upload progress.
     pub progress_name: Vec<u8>,
+    /// The counters of the site's recent requests.
+    pub traffic: Arc<SiteTraffic>,
 }
 
 /// A pool, and what all sites that use it share.
@@ -65,6 +68,7 @@ impl SiteService {
         pool: &SitePool,
         others: HashMap<Arc<str>, SitePool>,
         limiter: &Limiter,
+        traffic: Arc<SiteTraffic>,
     ) -> SiteService {
         let config = site.config();
         let mut settings = Vec::new();
@@ -102,6 +106,7 @@ impl SiteService {
                 limit => limit,
             },
             progress_name,
+            traffic,
         }
     }
 

@@ -176,7 +176,9 @@ fn cpu_time_replaces_rates_that_the_load_tester_limited() {
     table.answers[0].cpu = Some(judged(&without[..2], &[12.0, 9.0]));
     let said = &howdah_lab::answer::sentence::verdict(&table)[0];
     assert!(
-        said.starts_with("An opcode cache: CPU time for a request: cannot tell (0.967 ["),
+        said.starts_with(
+            "An opcode cache: CPU time for a request: no certain difference yet (0.967 ["
+        ),
         "{said}"
     );
 }
@@ -243,11 +245,11 @@ fn verdict_joins_undecided_levels_in_one_sentence() {
     // One or two undecided levels get a sentence each.
     open(1, 0.9, Some(12));
     let two = open(0, 1.054, None);
-    assert_eq!(two.matches("cannot tell (").count(), 2, "{two}");
+    assert_eq!(two.matches("not yet certain (").count(), 2, "{two}");
     assert_eq!(
         open(3, 0.97, Some(66)),
         format!(
-            "{question}{faster} at 150 clients, cannot tell at 10, 50 and 500 clients (-10.0 to +5.4 % so far, \
+            "{question}{faster} at 150 clients, no certain difference yet at 10, 50 and 500 clients (-10.0 to +5.4 % so far, \
              about 12 to over a thousand more pairs needed)."
         )
     );
@@ -255,7 +257,7 @@ fn verdict_joins_undecided_levels_in_one_sentence() {
     assert_eq!(
         open(2, 0.97, Some(2)),
         format!(
-            "{question}cannot tell at any level from 10 to 500 clients (0.900 to 2.00 times so far, \
+            "{question}no certain difference yet at any level from 10 to 500 clients (0.900 to 2.00 times so far, \
              about 1 to 66 more pairs needed)."
         )
     );

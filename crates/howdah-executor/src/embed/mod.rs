@@ -307,6 +307,10 @@ impl Executor for EmbedPool {
         }
     }
 
+    fn queue_length(&self) -> u32 {
+        self.shared.queue_len()
+    }
+
     fn status(&self) -> PoolStatus {
         let shared = &self.shared;
         let counters = &shared.counters;

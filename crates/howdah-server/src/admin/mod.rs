@@ -2,6 +2,7 @@
 //! the server; `howdah reload` and `stop` are handled by the control socket.
 //!
 //! - [`counters`]: requests, statuses, failures by name; a share per thread.
+//! - [`history`]: samples of the counters of the last hour.
 //! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
 //! - [`render`]: selects the format for a client; [`text`], [`openmetrics`]: two of the formats.
 //! - [`metrics`]: the names of metrics, with labels and help.
@@ -17,6 +18,7 @@ mod cache_disk;
 pub mod counters;
 mod fleet;
 mod format;
+pub mod history;
 pub mod jobs;
 mod limits;
 pub mod metrics;
@@ -27,6 +29,7 @@ mod text;
 
 pub use counters::RequestCounters;
 pub use format::duration;
+pub use history::{History, HistoryStatus};
 pub use limits::{LimitRow, LimitsStatus};
 pub use render::StatusForm;
 pub use status::{

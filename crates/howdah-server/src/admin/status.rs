@@ -7,10 +7,12 @@ use howdah_http::tls::certificates::{CertificateStatus, FailingOrder};
 use howdah_http::turn::LongestTurn;
 use serde::{Deserialize, Serialize};
 
+use super::history::HistoryStatus;
 use super::jobs::JobStatus;
 use super::limits::LimitsStatus;
 use crate::cache::CacheStatus;
 use crate::proxy::server::ServerRow;
+use crate::traffic::SiteStatus;
 use howdah_log::traces::exporter::SpanCounts;
 use howdah_site::client_address::Client;
 
@@ -72,6 +74,10 @@ pub struct ServerStatus {
     pub proxied: Vec<ServerRow>,
     /// The limits of clients.
     pub limits: LimitsStatus,
+    /// The last hour, a sample every ten seconds.
+    pub history: HistoryStatus,
+    /// The requests of each site in the last hour.
+    pub sites: Vec<SiteStatus>,
     /// The background jobs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobStatus>,

@@ -17,8 +17,10 @@ pub(super) fn text(s: &ServerStatus) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "howdah {} pid {}, up {uptime}, {} reloads",
-        s.version, s.pid, s.reloads
+        "howdah {} pid {}, up {uptime}, {}",
+        s.version,
+        s.pid,
+        plural(s.reloads, "reload")
     );
     let c = &s.connections;
     let _ = writeln!(
@@ -58,8 +60,8 @@ pub(super) fn text(s: &ServerStatus) -> String {
     if s.turns.long > 0 {
         let _ = writeln!(
             out,
-            "event loop: {} turns over 1 ms, the longest {:.1} ms ({})",
-            s.turns.long,
+            "event loop: {} over 1 ms, the longest {:.1} ms ({})",
+            plural(s.turns.long, "turn"),
             s.turns.longest * 1e3,
             s.turns.doing
         );
@@ -85,6 +87,11 @@ pub(super) fn text(s: &ServerStatus) -> String {
     backends::append_proxied_text(&mut out, &s.proxied);
     jobs::append_text(&mut out, &s.jobs, jobs::unix_seconds(SystemTime::now()));
     out
+}
+
+/// Returns a count with its noun: `1 reload`, `2 reloads`.
+fn plural(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 fn pool(out: &mut String, p: &PoolStatus) {

@@ -1,12 +1,15 @@
 //! The dashboard: a page that shows a server live, by server-sent events. One snapshot per second is taken for all open
-//! dashboards, and none while there are none. The page consists of three files that are compiled into the program;
+//! dashboards, and none while there are none. The page consists of a few files that are compiled into the program;
 //! nothing is loaded from elsewhere and nothing in it is inline, so its Content-Security-Policy allows nothing else.
 //!
+//! - `names` explains the names of failures and of cache reasons on the page.
 //! - [`crate::status_listener`] shows the dashboard of its own server, without buttons.
 //! - [`relay`] shows a server to one user on loopback, with buttons: `howdah dashboard`.
 
+mod names;
 pub mod relay;
 
+use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use howdah_http::{ClientGone, Responder, ResponseLength};
 use tokio::sync::watch;
 
 use crate::admin::ServerStatus;
+use crate::traffic::PageTraffic;
 
 /// The time between two snapshots.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,6 +30,10 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_DASHBOARDS: usize = 64;
 /// The maximum number of children of a pool in a snapshot; idle ones are omitted first.
 const MAX_SHOWN_CHILDREN: usize = 200;
+/// The maximum number of sites in a snapshot. The sites with the fewest requests are omitted.
+const MAX_SHOWN_SITES: usize = 50;
+/// How many of a site's most frequent and of its slowest pages are in a snapshot.
+const SHOWN_PAGES: usize = 8;
 
 const CONTENT_SECURITY_POLICY: &[u8] =
     b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -122,13 +130,25 @@ async fn take_snapshots<S: SnapshotSource>(source: Arc<S>) {
     }
 }
 
-/// Returns a snapshot as an event. If a pool has very many children, some idle ones are omitted.
+/// Returns a snapshot as an event, without the parts that the page does not show: some idle ones of very many children,
+/// the least requested of very many sites, and the pages of a site that are neither frequent nor slow.
 fn snapshot_event(mut status: ServerStatus) -> Bytes {
     for pool in &mut status.pools {
         if pool.children.len() > MAX_SHOWN_CHILDREN {
             pool.children.sort_by_key(|child| child.state == "Idle");
             pool.children.truncate(MAX_SHOWN_CHILDREN);
         }
+    }
+    if status.sites.len() > MAX_SHOWN_SITES {
+        status.sites.sort_by_key(|site| Reverse(site.requests));
+        status.sites.truncate(MAX_SHOWN_SITES);
+    }
+    for site in &mut status.sites {
+        if let Some(others) = site.pages.get_mut(SHOWN_PAGES..) {
+            let average = |page: &PageTraffic| page.seconds / page.requests.max(1) as f64;
+            others.sort_by(|a, b| average(b).total_cmp(&average(a)));
+        }
+        site.pages.truncate(2 * SHOWN_PAGES);
     }
     // This cannot fail: the type has only strings for keys, and finite numbers.
     event(
@@ -142,6 +162,18 @@ fn event(name: &str, json: &str) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {json}\n\n"))
 }
 
+/// The scripts of the page by their names. `dashboard.js` imports the others.
+const SCRIPTS: [(&str, &str); 8] = [
+    ("dashboard.js", include_str!("page/dashboard.js")),
+    ("elements.js", include_str!("page/elements.js")),
+    ("figures.js", include_str!("page/figures.js")),
+    ("graph.js", include_str!("page/graph.js")),
+    ("rates.js", include_str!("page/rates.js")),
+    ("sections.js", include_str!("page/sections.js")),
+    ("sites.js", include_str!("page/sites.js")),
+    ("tiles.js", include_str!("page/tiles.js")),
+];
+
 /// Returns a file of the page by its relative path. `acts` says whether the page has buttons.
 pub(crate) fn page_file(path: &[u8], acts: bool) -> Option<(ResponseHead, Bytes)> {
     let (media_type, text) = match path {
@@ -153,15 +185,17 @@ pub(crate) fn page_file(path: &[u8], acts: bool) -> Option<(ResponseHead, Bytes)
             };
             ("text/html; charset=utf-8", Bytes::from(page))
         }
+        b"names.html" => ("text/html; charset=utf-8", Bytes::from(names::page())),
+        b"names.json" => ("application/json", Bytes::from(names::json())),
         b"dashboard.css" => (
             "text/css; charset=utf-8",
             Bytes::from_static(include_bytes!("page/dashboard.css")),
         ),
-        b"dashboard.js" => (
-            "text/javascript; charset=utf-8",
-            Bytes::from_static(include_bytes!("page/dashboard.js")),
-        ),
-        _ => return None,
+        script => {
+            let (_, text) = SCRIPTS.iter().find(|(name, _)| name.as_bytes() == script)?;
+            let text = Bytes::from_static(text.as_bytes());
+            ("text/javascript; charset=utf-8", text)
+        }
     };
     let mut head = ResponseHead::new(200);
     head.header(b"Content-Type", media_type.as_bytes())
@@ -177,6 +211,7 @@ mod tests {
     use howdah_executor::status::{ChildRow, PoolStatus};
 
     use super::*;
+    use crate::traffic::SiteStatus;
 
     #[test]
     fn snapshot_has_the_busy_ones_of_very_many_children() {
@@ -202,6 +237,27 @@ mod tests {
     }
 
     #[test]
+    fn snapshot_has_the_most_frequent_and_the_slowest_pages() {
+        let page = |n: u64| PageTraffic {
+            path: format!("/{n}"),
+            requests: 1000 - n,
+            seconds: (1000 - n) as f64 * if n == 50 { 9.0 } else { 0.001 },
+            ..PageTraffic::default()
+        };
+        let event = snapshot_event(ServerStatus {
+            sites: vec![SiteStatus {
+                pages: (0..64).map(page).collect(),
+                ..SiteStatus::default()
+            }],
+            ..ServerStatus::default()
+        });
+        let text = std::str::from_utf8(&event).unwrap();
+        for (path, shown) in [("/0", true), ("/7", true), ("/50", true), ("/63", false)] {
+            assert_eq!(text.contains(&format!("\"{path}\"")), shown, "{path}");
+        }
+    }
+
+    #[test]
     fn dashboard_page_has_nothing_inline_and_nothing_from_elsewhere() {
         let page = include_str!("page/index.html");
         for forbidden in [
@@ -217,9 +273,18 @@ mod tests {
         for script in page.split("<script").skip(1) {
             assert!(script.starts_with(" src=\"dashboard.js\""), "{script}");
         }
-        let script = include_str!("page/dashboard.js");
-        for forbidden in ["innerHTML", "eval(", "import(", "insertAdjacentHTML"] {
-            assert!(!script.contains(forbidden), "{forbidden}");
+        for (name, script) in SCRIPTS {
+            for forbidden in ["innerHTML", "eval(", "import(", "insertAdjacentHTML"] {
+                assert!(!script.contains(forbidden), "{name}: {forbidden}");
+            }
+            for import in script.split("from '").skip(1) {
+                let import = import.split('\'').next().unwrap_or_default();
+                let file = import.strip_prefix("./").map(str::as_bytes);
+                assert!(
+                    page_file(file.unwrap_or(b"../x"), false).is_some(),
+                    "{name}: {import}"
+                );
+            }
         }
         let (head, _) = page_file(b"", true).unwrap();
         assert!(

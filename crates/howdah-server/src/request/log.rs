@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
+use howdah_cache::status::CacheVerdict;
 use howdah_executor::RunTiming;
 use howdah_http::turn;
 use howdah_http::{ConnectionInfo, ConnectionNotice, Http2Error, Http3Error, Responder};
@@ -12,6 +13,7 @@ use howdah_proto::level::LogLevel;
 use super::Front;
 use super::context::{RequestContext, RequestRecord};
 use crate::failure::Failure;
+use crate::traffic::CountedRequest;
 use howdah_log::log::access::{AccessEntry, basic_user};
 
 /// The message about a connection that is closed because its client floods it or breaks the protocol.
@@ -31,6 +33,12 @@ impl Front {
         let duration = turn::now().duration_since(since);
         let (status, bytes) = (out.status(), out.body_bytes_sent());
         self.counters.count_finished(status, bytes, duration);
+        let counted = CountedRequest {
+            path: ctx.request.path(),
+            status,
+            from_cache: matches!(record.cache, Some(CacheVerdict::Hit { .. })),
+        };
+        ctx.service().traffic.count(&counted, duration);
         let Some(log) = &ctx.config.resources.access_log else {
             return duration;
         };

@@ -1,15 +1,18 @@
 //! Collects the status of the front for the status page, `howdah status` and metrics.
 
-use std::sync::Arc;
+use std::io;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use howdah_executor::Executor;
 use howdah_executor::status::PoolStatus;
 use howdah_http::Responder;
 use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_http::{memory, turn};
+use howdah_os::clock;
 
 use super::Front;
+use crate::admin::history::{SAMPLE_INTERVAL, Sample};
 use crate::admin::{self, ServerStatus, StatusForm, TurnsStatus, UsageAndLimit};
 use crate::proxy;
 
@@ -75,11 +78,55 @@ impl Front {
             proxied: proxy::server_registry::rows(),
             jobs: admin::jobs::shown_jobs(),
             limits: config.limits(),
+            history: self
+                .history
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .status(),
+            sites: config.site_statuses(),
             cache: config
                 .cache
                 .as_ref()
                 .map(|cache| cache.status(&config.sites)),
         }
+    }
+
+    /// Starts the thread that takes a sample for the history every ten seconds. It has a thread of its own because a
+    /// sample locks every pool once, and no connection should wait for that. The thread ends with the front.
+    pub fn start_history_thread(self: &Arc<Front>) -> io::Result<()> {
+        let front = Arc::downgrade(self);
+        let thread = std::thread::Builder::new().name("history".to_owned());
+        thread.spawn(move || {
+            loop {
+                std::thread::sleep(SAMPLE_INTERVAL);
+                match front.upgrade() {
+                    Some(front) => front.take_sample(),
+                    None => return,
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Adds a sample of the present moment to the history.
+    fn take_sample(&self) {
+        let config = self.config();
+        let connections = self.connections.get().map(|counts| counts().open);
+        let cache = config.cache.as_ref();
+        let sample = Sample {
+            sums: self.counters.sums(),
+            cache_hits: cache.map_or(0, |cache| cache.hits()),
+            queue: config
+                .pools
+                .iter()
+                .map(|p| u64::from(p.queue_length()))
+                .sum(),
+            connections: connections.unwrap_or_default(),
+        };
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.take(clock::now(), clock::wall(), sample);
+        drop(history);
+        config.process.traffic.turn_over(clock::now());
     }
 
     /// Returns the status of each pool.

@@ -67,7 +67,7 @@ fn readers_of_the_guestbook_get_no_private_and_no_stale_page() {
     edit(1);
     // A session without a user: its notices and tokens are personal.
     let mut visitor = Browser::new(server.address());
-    visitor.get("/").shows("Sign the book");
+    visitor.get("/sign").shows("Sign the book");
     let users: Vec<Box<dyn FnMut() + Send>> = vec![
         Box::new(move || {
             let page = other.get("/entry/3");

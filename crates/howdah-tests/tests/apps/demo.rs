@@ -45,7 +45,8 @@ fn visitor_signs_with_a_picture_and_finds_the_entry_again() {
         .shows("Page 1 of 3");
 
     let picture = image::jpeg(1000, 500);
-    let form = home
+    let form = visitor
+        .get("/sign")
         .form("/sign")
         .set("author", "Aïda <b>")
         .set("place", "Memphis")
@@ -132,6 +133,25 @@ fn keeper_logs_in_edits_deletes_and_logs_out() {
 }
 
 #[test]
+fn visitor_without_a_session_gets_pages_that_every_such_visitor_may_get() {
+    let book = guestbook();
+    for path in ["/", "/?page=2", "/entry/3", "/about"] {
+        let page = get(book.server.address(), path);
+        assert_eq!(page.status(), 200, "{path}");
+        assert_eq!(page.header("Set-Cookie"), None, "{path}");
+        assert_eq!(page.header("Cache-Control"), None, "{path}");
+    }
+    let mut visitor = Browser::new(book.server.address());
+    visitor
+        .headers
+        .push(("Authorization".into(), "Basic c2VjcmV0".into()));
+    let page = visitor.get("/request");
+    page.shows("REQUEST_METHOD")
+        .shows("howdah cache explain http://");
+    assert!(!page.text().contains("c2VjcmV0"), "{}", page.excerpt());
+}
+
+#[test]
 fn refusals_are_pages_with_the_right_status() {
     let book = guestbook();
     let address = book.server.address();
@@ -139,7 +159,7 @@ fn refusals_are_pages_with_the_right_status() {
     for (path, status) in [
         ("/nowhere", 404),
         ("/entry/999999", 404),
-        ("/sign", 405),
+        ("/entry/1/delete", 405),
         ("/entry/1/edit", 403),
     ] {
         let page = visitor.get(path);
@@ -151,13 +171,16 @@ fn refusals_are_pages_with_the_right_status() {
         );
     }
     let forged = visitor
-        .get("/")
+        .get("/sign")
         .form("/sign")
         .set("author", "x")
         .set("message", "y")
         .set("token", "forged");
     assert_eq!(visitor.submit(&forged).status(), 403);
-    let empty = visitor.get("/").form("/sign").set("author", "only a name");
+    let empty = visitor
+        .get("/sign")
+        .form("/sign")
+        .set("author", "only a name");
     let answer = visitor.submit(&empty);
     assert_eq!(answer.status(), 422);
     assert!(answer.text().contains("Leave a few words.") && answer.text().contains("only a name"));
@@ -168,7 +191,7 @@ fn refusals_are_pages_with_the_right_status() {
         bytes: b"<?php echo 1;".to_vec(),
     };
     let form = visitor
-        .get("/")
+        .get("/sign")
         .form("/sign")
         .set("author", "x")
         .set("message", "y");

@@ -27,6 +27,7 @@ fn busy(name: &str, status: SocketAddr) -> Builder {
         .through(&["env", &state])
         .config(&format!("[status]\nlisten = \"{status}\"\n{JOB}"))
         .pool("request_slowlog_timeout = \"200ms\"")
+        .script("cookie.php", "<?php setcookie('colour', 'red');")
         .children(4)
         .tls()
         .site(&format!(
@@ -74,6 +75,12 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     let standing = gate.wait();
     fixture.wait_for_log(&["SlowRequest"]);
     assert_eq!(fixture.get("/api/").status(), 503);
+    fixture.wait("a page that sets a cookie", |f| {
+        f.get("/cookie.php").status() == 200
+            && f.status()["cache"]["sites"][0]["passes"]
+                .as_array()
+                .is_some_and(|passes| passes.iter().any(|pass| pass[0] == "SetCookie"))
+    });
     fixture.wait("a limit", |f| f.get("/limited").status() == 429);
 
     let mut browser = Chromium::start(&[]);
@@ -107,15 +114,25 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
         "Jobs",
         "cleanup",
         "waiting",
+        "−5 min",
+        "Most frequent pages",
+        "/hello.php",
+        "Slowest pages",
+        "too many requests",
+        "No backend was reachable.",
+        "The response sets a cookie.",
     ] {
-        // The stack is inside an element that is closed.
+        // The stack and the meanings of names are inside elements that are closed.
         let shown = match words {
-            "stand_at" => browser.evaluate("document.querySelector('main').textContent"),
+            "stand_at" | "No backend was reachable." | "The response sets a cookie." => {
+                browser.evaluate("document.querySelector('main').textContent")
+            }
             _ => Value::from(shown.clone()),
         };
         let shown = shown.as_str().expect("text").to_lowercase();
         assert!(shown.contains(&words.to_lowercase()), "{words} in {shown}");
     }
+    assert!(text(&mut browser, "server").ends_with("0 reloads"));
     // The security policy allows lengths to be set, and the page has no buttons.
     let width =
         browser.evaluate("document.querySelector('.bar .busy').getBoundingClientRect().width");
@@ -145,6 +162,11 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     let overflow = browser
         .evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth");
     assert_eq!(overflow, 0, "a phone need not scroll sideways");
+    let cut = browser.evaluate(
+        "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth)\
+         .map((e) => e.getAttribute('aria-label')).join()",
+    );
+    assert_eq!(cut, "", "tables whose columns are cut off on a phone");
 
     // Hides the page, as when the user switches to another tab.
     let hide = |hidden: bool| {
@@ -169,6 +191,62 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     standing.open();
     assert_eq!(long.answer().text(), "released");
     load.finish().only(&["200"]);
+}
+
+#[test]
+fn dashboard_that_is_opened_late_shows_what_happened_before() {
+    let status = free_address();
+    let fixture = Fixture::named("late")
+        .script("order-17.php", "<?php echo 'ordered';")
+        .config(&format!("[status]\nlisten = \"{status}\"\n"))
+        .start();
+    for _ in 0..3 {
+        assert_eq!(fixture.get("/order-17.php?token=secret").status(), 200);
+    }
+    assert_eq!(fixture.get("/none.php").status(), 404);
+    fixture.wait("a sample", |f| {
+        let samples = f.status()["history"]["requests"].clone();
+        samples
+            .as_array()
+            .is_some_and(|samples| samples.iter().filter_map(Value::as_u64).sum::<u64>() >= 4)
+    });
+    fixture.reload();
+    let shown = fixture.status();
+    let site = &shown["sites"][0];
+    assert_eq!((&site["requests"], &site["errors"]), (&4.into(), &0.into()));
+    assert_eq!(site["statuses"], serde_json::json!([[200, 3], [404, 1]]));
+    assert_eq!(site["pages"][0]["path"], "/order-*.php");
+    assert_eq!(site["pages"][0]["requests"], 3);
+    let history = shown["history"].as_object().expect("columns");
+    for (name, column) in history {
+        let samples = column.as_array().map(Vec::len);
+        assert_eq!(
+            samples,
+            shown["history"]["at"].as_array().map(Vec::len),
+            "{name}"
+        );
+    }
+
+    let mut browser = Chromium::start(&[]);
+    browser.show(1280, 900, false);
+    browser.open(&format!("http://{status}/"));
+    until(
+        &mut browser,
+        "the site's pages",
+        "/order-\\*\\.php/.test(document.getElementById('main').innerText)",
+    );
+    let drawn = browser.evaluate("document.querySelectorAll('.graph polyline').length");
+    assert!(drawn.as_u64().is_some_and(|lines| lines >= 6), "{drawn}");
+    let whole = browser.evaluate("document.documentElement.outerHTML");
+    assert!(!whole.as_str().unwrap_or_default().contains("secret"));
+
+    // Each name leads to its meaning on the page of all names.
+    browser.leave_by("document.querySelector('details.name a').click()");
+    let meaning = browser.evaluate("document.querySelector(location.hash).nextSibling.innerText");
+    assert!(
+        meaning.as_str().is_some_and(|text| text.len() > 10),
+        "{meaning}"
+    );
 }
 
 fn relay(fixture: &Fixture) -> (Process, String) {

@@ -124,7 +124,7 @@ fn reload_moves_the_status_listener_or_leaves_it_alone() {
     let text = std::fs::read_to_string(&config).unwrap();
     check(first, "/readyz", 200, "ready");
     fixture.reload();
-    check(first, "/status", 200, "1 reloads");
+    check(first, "/status", 200, "1 reload\n");
     let moved = text.replace(&first.to_string(), &second.to_string());
     std::fs::write(&config, &moved).unwrap();
     fixture.reload();

@@ -31,18 +31,15 @@ struct FormattedFigures {
     slowest: String,
 }
 
-/// Formats the values of a row; `none` is written for unknown values.
-fn values(figures: &Figures, none: &str) -> FormattedFigures {
+/// Formats the values of a row; `none` is written for unknown values, and `rate` formats rates.
+fn values(figures: &Figures, none: &str, rate: fn(f64) -> String) -> FormattedFigures {
     let time = |seconds: Option<f64>| seconds.map_or(none.to_owned(), formatting::duration);
     FormattedFigures {
-        good: formatting::rate(figures.good),
-        interval: figures.interval.as_ref().map(|i| {
-            format!(
-                "[{}, {}]",
-                formatting::rate(i.low),
-                formatting::rate(i.high)
-            )
-        }),
+        good: rate(figures.good),
+        interval: figures
+            .interval
+            .as_ref()
+            .map(|i| format!("[{}, {}]", rate(i.low), rate(i.high))),
         error_share: formatting::percent(figures.error_share()),
         p50: time(figures.p50),
         p99: time(figures.p99),
@@ -79,7 +76,7 @@ pub fn text_head(server: ServerColumns) -> String {
 
 /// Returns the shared columns of a row on a terminal.
 pub fn text_columns(figures: &Figures, server: ServerColumns) -> String {
-    let values = values(figures, "-");
+    let values = values(figures, "-", formatting::rate);
     let of_server: &[&str] = match server {
         ServerColumns::Usage => &[&values.cpu, &values.memory],
         ServerColumns::Unknown => &[&values.slowest],
@@ -99,7 +96,7 @@ pub fn text_columns(figures: &Figures, server: ServerColumns) -> String {
 
 /// Returns the shared columns of a row in a Markdown table.
 pub fn markdown_columns(figures: &Figures) -> String {
-    let values = values(figures, "–");
+    let values = values(figures, "–", formatting::rate);
     let interval = values.interval.map(|interval| format!(" {interval}"));
     let columns = [
         format!("**{}**{}", values.good, interval.unwrap_or_default()),
@@ -230,7 +227,7 @@ pub fn html_table(out: &mut String, head: &HtmlHead<'_>, rows: &[HtmlRow<'_>]) {
 }
 
 fn html_columns(figures: &Figures, server: ServerColumns) -> Vec<String> {
-    let values = values(figures, "–");
+    let values = values(figures, "–", formatting::grouped_rate);
     let with = |value: String, detail: Option<String>| match detail {
         Some(detail) => format!("{value}<br><small>{detail}</small>"),
         None => value,

@@ -81,6 +81,15 @@ pub fn rate(per_second: f64) -> String {
     digits(per_second)
 }
 
+/// Formats events per second for pages, where large numbers have groups: `52.3`, `788`, `12 345`.
+pub fn grouped_rate(per_second: f64) -> String {
+    if per_second.abs() < 999.5 {
+        return rate(per_second);
+    }
+    let sign = if per_second < 0.0 { "-" } else { "" };
+    format!("{sign}{}", grouped(per_second.abs().round() as u64))
+}
+
 /// Formats bytes in binary units: `512 B`, `1.5 KiB`, `3.2 GiB`.
 pub fn bytes(value: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -140,6 +149,8 @@ mod tests {
         assert_eq!(bytes(1536.0), "1.50 KiB");
         assert_eq!(rate(12_345.4), "12345");
         assert_eq!(grouped(9999), "9999");
+        assert_eq!(grouped_rate(52.31), "52.3");
+        assert_eq!(grouped_rate(12_345.4), "12\u{202f}345");
         assert_eq!(grouped(1_012_345), "1\u{202f}012\u{202f}345");
     }
 

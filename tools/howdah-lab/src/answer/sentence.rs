@@ -1,8 +1,8 @@
 //! Puts the answers of a benchmark into sentences: the verdict.
 
 use howdah_bench::report::formatting;
-use howdah_bench::stats::ComparisonVerdict;
 use howdah_bench::stats::paired::{Judgement, JudgementSettings};
+use howdah_bench::stats::{ComparisonVerdict, ConfidenceInterval};
 
 use super::{AllLevelsAnswer, RateRetention, SuiteAnswer, is_generator_bound};
 use crate::table::{ResultTable, StackRow, TableCell, stack_title};
@@ -52,11 +52,12 @@ pub fn judgement_text(judgement: &Judgement, base: &str, candidate: &str) -> Str
         }
         ComparisonVerdict::Same { within } => format!("the same within ±{within:.0} %"),
         ComparisonVerdict::CannotTell { more_pairs } => {
-            format!(
-                "cannot tell ({} so far, {})",
-                ratio_text(judgement),
-                more_pairs_text(*more_pairs)
-            )
+            let (so_far, needed) = (ratio_text(judgement), more_pairs_text(*more_pairs));
+            let differs = |interval: &ConfidenceInterval| !interval.contains(1.0);
+            match judgement.interval.as_ref().is_some_and(differs) {
+                true => format!("probably {so_far}, not yet certain ({needed})"),
+                false => format!("no difference is known yet ({so_far} so far, {needed})"),
+            }
         }
         ComparisonVerdict::Invalid { because } => {
             let reasons: Vec<String> = because
@@ -175,7 +176,7 @@ fn cpu_time_text(cpu: &Judgement, base: &str, candidate: &str) -> String {
             format!("{so_far} of the CPU time for a request")
         }
         ComparisonVerdict::CannotTell { more_pairs } => format!(
-            "CPU time for a request: cannot tell ({so_far} of it so far, {})",
+            "CPU time for a request: no certain difference yet ({so_far} of it so far, {})",
             more_pairs_text(*more_pairs)
         ),
         ComparisonVerdict::Same { .. } | ComparisonVerdict::Invalid { .. } => {
@@ -215,7 +216,7 @@ fn page_sentences(table: &ResultTable, answers: &[&SuiteAnswer]) -> Vec<String> 
         let judgements: Vec<&Judgement> = open.iter().map(|answer| &answer.judgement).collect();
         let place = page_and_levels(table, open[0], &levels);
         parts.push(format!(
-            "cannot tell{place} ({} so far, {})",
+            "no certain difference yet{place} ({} so far, {})",
             ratio_range(&judgements),
             more_pairs_range(&judgements)
         ));

@@ -10,6 +10,7 @@ use howdah_bench::report::columns::{
 use howdah_bench::report::formatting;
 use howdah_bench::report::html::shell::{self, Badge, escape};
 
+use super::plots::StackColours;
 use super::{plots, text};
 use crate::answer::sentence;
 use crate::table::{ResultTable, StackRow, TableCell};
@@ -29,6 +30,8 @@ pub fn page(table: &ResultTable) -> String {
         escape(&table.effort.join(" ")),
         escape(TESTER_COLUMN_MEANING)
     );
+    let rows = table.cells.iter().flat_map(|cell| &cell.rows);
+    let colours = StackColours::of(rows.map(|line| &*line.stack));
     for page in &suite.pages {
         let cells: Vec<&TableCell> = table.cells.iter().filter(|c| c.page == page.name).collect();
         if cells.is_empty() {
@@ -41,9 +44,9 @@ pub fn page(table: &ResultTable) -> String {
             escape(&page.path)
         );
         if cells.len() > 1 {
-            let mut figures = plots::error_stacks(&cells);
+            let mut figures = plots::error_stacks(&cells, &colours);
             let no_errors = figures.is_empty();
-            figures.insert(0, plots::over_clients(&cells));
+            figures.insert(0, plots::over_clients(&cells, &colours));
             shell::plots(&mut out, &figures);
             if no_errors {
                 out.push_str("<p class=\"notes below\">No stack gave an error at any level.</p>\n");
@@ -53,7 +56,7 @@ pub fn page(table: &ResultTable) -> String {
         for (at, cell) in cells.into_iter().enumerate() {
             // If there are many levels, only the first and the last are shown open; the others are folded.
             let folded = last > 2 && at != 0 && at != last;
-            figures(&mut out, table, cell, folded);
+            figures(&mut out, table, cell, &colours, folded);
         }
         out.push_str("</section>\n");
     }
@@ -139,14 +142,21 @@ fn badges(out: &mut String, table: &ResultTable) {
     shell::badges(out, &badges);
 }
 
-fn figures(out: &mut String, table: &ResultTable, cell: &TableCell, folded: bool) {
+fn figures(
+    out: &mut String,
+    table: &ResultTable,
+    cell: &TableCell,
+    colours: &StackColours,
+    folded: bool,
+) {
     let clients = formatting::plural(u64::from(cell.concurrency), "client", "clients");
     let _ = match folded {
         true => writeln!(out, "<details class=\"cell\"><summary>{clients}</summary>"),
         false => writeln!(out, "<h3>{clients}</h3>"),
     };
-    bars(out, cell);
-    let rows: Vec<HtmlRow<'_>> = cell.rows.iter().map(row).collect();
+    bars(out, cell, colours);
+    let rows = cell.rows.iter().map(|line| row(line, colours));
+    let rows: Vec<HtmlRow<'_>> = rows.collect();
     let head = HtmlHead {
         row: "stack",
         before: &["as ab"],
@@ -154,7 +164,13 @@ fn figures(out: &mut String, table: &ResultTable, cell: &TableCell, folded: bool
         after: &["the post"],
     };
     html_table(out, &head, &rows);
-    shell::plots(out, &[plots::ratios(cell), plots::percentiles(cell)]);
+    shell::plots(
+        out,
+        &[
+            plots::ratios(cell, colours),
+            plots::percentiles(cell, colours),
+        ],
+    );
     out.push_str("<details><summary>Commands that measure one row again</summary><pre>");
     for line in &cell.rows {
         let _ = writeln!(out, "{}", escape(&table.repeat_command(cell, line)));
@@ -170,7 +186,7 @@ fn is_ours(line: &StackRow) -> bool {
 }
 
 /// Draws good answers as a bar for each stack, with errors stacked behind them in red.
-fn bars(out: &mut String, cell: &TableCell) {
+fn bars(out: &mut String, cell: &TableCell, colours: &StackColours) {
     let most = cell
         .rows
         .iter()
@@ -189,16 +205,17 @@ fn bars(out: &mut String, cell: &TableCell) {
         let _ = write!(
             out,
             "<tr class=\"{}\"><td class=\"stack\">{}</td><td><div class=\"track\">\
-             <b class=\"good\" style=\"width:{:.2}%\"></b>",
+             <b class=\"{}\" style=\"width:{:.2}%\"></b>",
             if is_ours(line) { "ours" } else { "theirs" },
             escape(&line.title),
+            colours.class(&line.stack),
             width(line.figures.good)
         );
         if line.figures.error_share() > 0.0 {
             let width = width(errors.min(most - line.figures.good).max(0.0));
             let _ = write!(out, "<b class=\"error\" style=\"width:{width:.2}%\"></b>");
         }
-        let mut label = formatting::rate(line.figures.good);
+        let mut label = formatting::grouped_rate(line.figures.good);
         if line.figures.error_share() > 0.0 {
             let _ = write!(
                 label,
@@ -211,24 +228,24 @@ fn bars(out: &mut String, cell: &TableCell) {
     out.push_str("</table>\n");
 }
 
-fn row(line: &StackRow) -> HtmlRow<'_> {
+fn row<'a>(line: &'a StackRow, colours: &StackColours) -> HtmlRow<'a> {
     let stands_for = line.stands_for.as_ref();
     let stands_for = stands_for.map(|what| format!("in the post: {}", escape(what)));
     let trap = line.trap.as_ref();
     let trap = trap.map(|trap| format!("trap: {}", escape(trap)));
     let reported = line.reported.as_ref().map_or("–".to_owned(), |figure| {
         let good = figure.good.map_or(String::new(), |good| {
-            format!("<br><small>{} good</small>", formatting::rate(good))
+            format!("<br><small>{} good</small>", formatting::grouped_rate(good))
         });
-        format!("{}{good}", formatting::rate(figure.rate))
+        format!("{}{good}", formatting::grouped_rate(figure.rate))
     });
     HtmlRow {
-        colour: "",
+        colour: colours.class(&line.stack),
         title: &line.title,
         ours: is_ours(line),
         trap: line.trap.is_some(),
         notes: stands_for.into_iter().chain(trap).collect(),
-        before: vec![formatting::rate(line.as_ab)],
+        before: vec![formatting::grouped_rate(line.as_ab)],
         figures: &line.figures,
         after: vec![reported],
     }
@@ -264,9 +281,9 @@ fn write_hidden_problems(out: &mut String, table: &ResultTable) {
                 escape(&figure.page),
                 escape(&figure.what),
                 some(clients.map(|n| n.to_string())),
-                formatting::rate(figure.rate),
-                some(figure.good.map(formatting::rate)),
-                some(figure.errors.map(formatting::count)),
+                formatting::grouped_rate(figure.rate),
+                some(figure.good.map(formatting::grouped_rate)),
+                some(figure.errors.map(formatting::grouped)),
             );
         }
         out.push_str("</table></div></details>");

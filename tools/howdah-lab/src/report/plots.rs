@@ -16,11 +16,37 @@ use howdah_bench::stats::ComparisonVerdict;
 use crate::answer::sentence;
 use crate::table::{StackRow, TableCell};
 
-/// Returns the colour class of the stack at this position.
-pub fn colour_class(at: usize) -> &'static str {
+/// The colours of a page's stacks: a stack has one colour in every plot, bar and table.
+pub struct StackColours(Vec<String>);
+
+impl StackColours {
+    /// Assigns a colour to each name, in the order of their first appearance.
+    pub fn of<'a>(names: impl Iterator<Item = &'a str>) -> StackColours {
+        let mut known: Vec<String> = Vec::new();
+        for name in names {
+            if !known.iter().any(|other| other == name) {
+                known.push(name.to_owned());
+            }
+        }
+        StackColours(known)
+    }
+
+    /// Returns the colour class of a stack.
+    pub fn class(&self, name: &str) -> &'static str {
+        let place = self.0.iter().position(|known| known == name);
+        // A name that was not assigned a colour follows the others.
+        colour_class(place.unwrap_or(self.0.len()))
+    }
+}
+
+/// Returns the colour class at this position.
+fn colour_class(at: usize) -> &'static str {
     const COLOURS: [&str; 10] = ["s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9"];
     COLOURS[at % COLOURS.len()]
 }
+
+/// How many times a ratio its interval may be before the plot of ratios cuts it off.
+const MAX_INTERVAL_SHOWN: f64 = 4.0;
 
 /// Returns the stacks of several cells, by name and title, in the order of the rows.
 fn stacks_of<'a>(cells: &[&'a TableCell]) -> Vec<(&'a str, &'a str)> {
@@ -52,26 +78,40 @@ pub struct Point<'a> {
     pub what: String,
 }
 
+/// A curve.
+pub struct Series<'a> {
+    /// The colour class.
+    pub class: &'static str,
+    /// The name in the legend.
+    pub name: String,
+    /// The points, from left to right.
+    pub points: Vec<Point<'a>>,
+}
+
 /// Draws good answers per second over the number of `axis`, as a curve with its intervals for each series that has at
 /// least two points; returns an empty text if there is none.
-pub fn curves(title: &str, how: &str, axis: &str, series: &[(String, Vec<Point<'_>>)]) -> String {
-    let series = series.iter().filter(|(_, points)| points.len() > 1);
-    let series: Vec<&(String, Vec<Point<'_>>)> = series.collect();
+pub fn curves(title: &str, how: &str, axis: &str, series: &[Series<'_>]) -> String {
+    let series = series.iter().filter(|series| series.points.len() > 1);
+    let series: Vec<&Series<'_>> = series.collect();
     if series.is_empty() {
         return String::new();
     }
-    let points = || series.iter().flat_map(|(_, points)| points);
+    let points = || series.iter().flat_map(|series| &series.points);
     let highest = |f: &Figures| f.interval.as_ref().map_or(f.good, |i| i.high);
     let mut plot = Plot::new(
         Scale::from_zero(points().map(|point| point.x)),
         Scale::from_zero(points().map(|point| highest(point.figures))),
         &format!("Good answers per second over the number of {axis}"),
     );
-    plot.y_axis("good answers per second", formatting::rate);
+    plot.y_axis("good answers per second", formatting::grouped_rate);
     plot.x_axis(axis, |n| format!("{n:.0}"));
     let mut keys: Vec<LegendKey> = Vec::new();
-    for (at, (name, points)) in series.into_iter().enumerate() {
-        let class = colour_class(at);
+    for Series {
+        class,
+        name,
+        points,
+    } in series
+    {
         keys.push((class, name.clone()));
         for Point { x, figures, .. } in points {
             if let Some(interval) = &figures.interval {
@@ -84,7 +124,7 @@ pub fn curves(title: &str, how: &str, axis: &str, series: &[(String, Vec<Point<'
         for Point { x, figures, what } in points {
             let label = format!(
                 "{what}: {} good per second, {} errors",
-                formatting::rate(figures.good),
+                formatting::grouped_rate(figures.good),
                 formatting::percent(figures.error_share())
             );
             plot.dot(class, *x, figures.good, &label);
@@ -94,7 +134,7 @@ pub fn curves(title: &str, how: &str, axis: &str, series: &[(String, Vec<Point<'
 }
 
 /// Draws the stacks of several cells over the number of clients.
-pub fn over_clients(cells: &[&TableCell]) -> String {
+pub fn over_clients(cells: &[&TableCell], colours: &StackColours) -> String {
     let series = stacks_of(cells).into_iter().map(|(stack, title)| {
         let levels = levels_of(cells, stack).into_iter();
         let points = levels.map(|(clients, line)| Point {
@@ -102,7 +142,11 @@ pub fn over_clients(cells: &[&TableCell]) -> String {
             figures: &line.figures,
             what: format!("{title}, {clients:.0} clients"),
         });
-        (title.to_owned(), points.collect())
+        Series {
+            class: colours.class(stack),
+            name: title.to_owned(),
+            points: points.collect(),
+        }
     });
     let how = "Good answers only, with their 95 % intervals.";
     curves(
@@ -135,7 +179,7 @@ fn errors_of(line: &StackRow) -> BTreeMap<(&'static str, &'static str), f64> {
 
 /// Draws, for each stack that had errors, good answers with the errors stacked on them. A single curve called "requests
 /// per second" would hide the difference.
-pub fn error_stacks(cells: &[&TableCell]) -> Vec<String> {
+pub fn error_stacks(cells: &[&TableCell], colours: &StackColours) -> Vec<String> {
     let stacks = stacks_of(cells).into_iter();
     let failing = stacks.filter(|(stack, _)| {
         let levels = levels_of(cells, stack);
@@ -149,7 +193,7 @@ pub fn error_stacks(cells: &[&TableCell]) -> Vec<String> {
         let levels = levels_of(cells, stack);
         let xs: Vec<f64> = levels.iter().map(|(clients, _)| *clients).collect();
         let mut layers: Vec<(&'static str, &str, Vec<f64>)> = vec![(
-            "good",
+            colours.class(stack),
             "good",
             levels.iter().map(|(_, line)| line.figures.good).collect(),
         )];
@@ -197,7 +241,7 @@ pub fn error_stacks(cells: &[&TableCell]) -> Vec<String> {
 
 /// Draws each row compared with the first one: a dot and its interval on a logarithmic scale, and the statement that is
 /// certain.
-pub fn ratios(cell: &TableCell) -> String {
+pub fn ratios(cell: &TableCell, colours: &StackColours) -> String {
     let judged: Vec<(&StackRow, f64, f64, f64)> = cell
         .rows
         .iter()
@@ -214,9 +258,13 @@ pub fn ratios(cell: &TableCell) -> String {
     if judged.is_empty() {
         return String::new();
     }
-    let low = judged.iter().map(|j| j.2).fold(1.0, f64::min) / 1.1;
-    let high = judged.iter().map(|j| j.3).fold(1.0, f64::max) * 1.1;
-    let place = |ratio: f64| (ratio / low).ln() / (high / low).ln() * 100.0;
+    // One interval that is nearly endless must not flatten all others: the scale follows the ratios, and an interval is
+    // cut off where it leaves the scale. Its numbers are in the text.
+    let lowest = judged.iter().map(|j| j.1).fold(1.0, f64::min) / MAX_INTERVAL_SHOWN;
+    let highest = judged.iter().map(|j| j.1).fold(1.0, f64::max) * MAX_INTERVAL_SHOWN;
+    let low = judged.iter().map(|j| j.2).fold(1.0, f64::min).max(lowest) / 1.1;
+    let high = judged.iter().map(|j| j.3).fold(1.0, f64::max).min(highest) * 1.1;
+    let place = |ratio: f64| ((ratio / low).ln() / (high / low).ln() * 100.0).clamp(0.0, 100.0);
     let base = cell.rows.iter().find(|line| line.stack == cell.base);
     let base = base.map_or(cell.base.as_str(), |line| line.title.as_str());
     let mut rows = String::from("<table class=\"ratios\">");
@@ -235,8 +283,9 @@ pub fn ratios(cell: &TableCell) -> String {
         let said = bound.unwrap_or_else(|| sentence::judgement_text(judgement, base, &line.title));
         let _ = write!(
             rows,
-            "<tr><td>{}<div class=\"ratio\"><s style=\"left:{:.2}%\"></s><i style=\"left:{:.2}%;width:{:.2}%\"></i>\
+            "<tr class=\"{}\"><td>{}<div class=\"ratio\"><s style=\"left:{:.2}%\"></s><i style=\"left:{:.2}%;width:{:.2}%\"></i>\
              <b class=\"{}\" style=\"left:{:.2}%\"></b></div><small>{}</small></td></tr>",
+            colours.class(&line.stack),
             escape(&line.title),
             place(1.0),
             place(from),
@@ -253,17 +302,17 @@ pub fn ratios(cell: &TableCell) -> String {
 }
 
 /// Draws the latency of the good answers by percentile, up to the percentile beyond which too few answers lie.
-pub fn percentiles(cell: &TableCell) -> String {
-    let curve = |(at, line): (usize, &StackRow)| {
+pub fn percentiles(cell: &TableCell, colours: &StackColours) -> String {
+    let curve = |line: &StackRow| {
         let known = line.percentiles.iter();
         let below = known.filter(|(percentile, _)| *percentile < 100.0);
         let points = below.map(|(percentile, seconds)| (nines(*percentile), seconds * 1e3));
         Curve {
-            key: (colour_class(at), line.title.clone()),
+            key: (colours.class(&line.stack), line.title.clone()),
             points: points.collect(),
             sure: f64::INFINITY,
             longest: None,
         }
     };
-    plots::percentiles(cell.rows.iter().enumerate().map(curve).collect())
+    plots::percentiles(cell.rows.iter().map(curve).collect())
 }

@@ -267,6 +267,9 @@ fn start_server(
             refused: stats.refused,
         }
     }));
+    front
+        .start_history_thread()
+        .map_err(|error| error.to_string())?;
     let ids = server.listeners().to_vec();
     let running = RunningServer {
         front: front.clone(),

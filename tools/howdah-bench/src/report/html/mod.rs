@@ -17,7 +17,7 @@ use std::fmt::Write;
 use crate::experiment::SavedDocument;
 use crate::run::Run;
 
-use super::formatting::{self, grouped};
+use super::formatting;
 use super::text;
 use shell::escape;
 
@@ -50,11 +50,7 @@ fn heading(out: &mut String, what: &str, run: Option<&Run>, conclusion: &str, ab
 }
 
 fn rate(value: f64) -> String {
-    if value < 9999.5 {
-        formatting::rate(value)
-    } else {
-        grouped(value.round() as u64)
-    }
+    formatting::grouped_rate(value)
 }
 
 fn number(out: &mut String, class: &str, name: &str, value: &str, unit: &str) {

@@ -179,13 +179,13 @@ fn misleading(out: &mut String, run: &Run) {
         return;
     }
     out.push_str(
-        "<h2>What ab would have reported</h2>\n<div class=\"scroll\"><table><tr><th>ab’s figure</th>\
+        "<h2>What ab would have reported</h2>\n<div class=\"scroll\"><table class=\"misled\"><tr><th>ab’s figure</th>\
          <th>would say</th><th>the truth</th></tr>\n",
     );
     for line in lines {
         let _ = writeln!(
             out,
-            "<tr><td><q>{}</q></td><td>{}</td><td>{}</td></tr>",
+            "<tr><td><q>{}</q></td><td data-is=\"would say\">{}</td><td data-is=\"the truth\">{}</td></tr>",
             escape(line.figure),
             escape(&line.ab_says),
             escape(&line.truth)

@@ -10,7 +10,7 @@ use howdah_bench::report::html::shell::{self, Badge, escape};
 use super::super::outcome::AppOutcome;
 use super::super::rows::{ArmRow, LevelRows};
 use super::{heading, text};
-use crate::report::plots::{Point, curves};
+use crate::report::plots::{Point, Series, StackColours, curves};
 
 /// Renders the result of a comparison as a page.
 pub fn page(outcome: &AppOutcome) -> String {
@@ -25,8 +25,9 @@ pub fn page(outcome: &AppOutcome) -> String {
     decisions(&mut out, outcome);
     config(&mut out, outcome);
     plots(&mut out, outcome);
+    let colours = colours(outcome);
     for level in &outcome.levels {
-        figures(&mut out, level);
+        figures(&mut out, level, &colours);
     }
     pages(&mut out, outcome);
     let failed = outcome.failed.iter();
@@ -118,25 +119,45 @@ fn config(out: &mut String, outcome: &AppOutcome) {
     out.push_str("</section>\n");
 }
 
-type Series<'a> = Vec<(String, Vec<Point<'a>>)>;
+/// Returns the colours of the arms, in the plot over clients and in the tables. The curves over children are of another
+/// kind, so their colours are none of these.
+fn colours(outcome: &AppOutcome) -> StackColours {
+    let rows = outcome.levels.iter().flat_map(|level| &level.rows);
+    StackColours::of(rows.map(|row| &*row.title))
+}
+
+/// The classes of the curves over children, one for each number of clients.
+const CHILDREN_CLASSES: [&str; 4] = ["p50", "p99", "found", "pmax"];
 
 fn plots(out: &mut String, outcome: &AppOutcome) {
-    let (mut by_children, mut by_clients): (Series<'_>, Series<'_>) = (Vec::new(), Vec::new());
-    for level in &outcome.levels {
+    let colours = colours(outcome);
+    let (mut by_children, mut by_clients): (Vec<Series<'_>>, Vec<Series<'_>>) = Default::default();
+    for (at, level) in outcome.levels.iter().enumerate() {
         let clients = formatting::plural(level.concurrency.into(), "client", "clients");
         let point = |row, x| point(row, x, &clients);
         let children = level.rows.iter();
         let children = children.filter_map(|row| Some(point(row, row.children?)));
-        by_children.push((clients.clone(), children.collect()));
+        by_children.push(Series {
+            class: CHILDREN_CLASSES[at % CHILDREN_CLASSES.len()],
+            name: clients.clone(),
+            points: children.collect(),
+        });
         // Numbers of children have their own plot. The page cache is so much faster that it would flatten all other
         // curves; its figures are in the tables.
         let rows = level.rows.iter();
         let rows = rows.filter(|row| row.children.is_none() && !row.title.ends_with("page cache"));
         for row in rows {
             let point = point(row, level.concurrency);
-            match by_clients.iter_mut().find(|(title, _)| *title == row.title) {
-                Some((_, points)) => points.push(point),
-                None => by_clients.push((row.title.clone(), vec![point])),
+            match by_clients
+                .iter_mut()
+                .find(|series| series.name == row.title)
+            {
+                Some(series) => series.points.push(point),
+                None => by_clients.push(Series {
+                    class: colours.class(&row.title),
+                    name: row.title.clone(),
+                    points: vec![point],
+                }),
             }
         }
     }
@@ -163,14 +184,14 @@ fn point<'a>(row: &'a ArmRow, x: u32, clients: &str) -> Point<'a> {
     }
 }
 
-fn figures(out: &mut String, level: &LevelRows) {
+fn figures(out: &mut String, level: &LevelRows, colours: &StackColours) {
     let clients = formatting::plural(level.concurrency.into(), "client", "clients");
     let _ = write!(out, "<section><h2>{clients}</h2>");
     let rows: Vec<HtmlRow<'_>> = level
         .rows
         .iter()
         .map(|row| HtmlRow {
-            colour: "",
+            colour: colours.class(&row.title),
             title: &row.title,
             ours: row.ours,
             trap: false,
