@@ -576,7 +576,6 @@ fn tls_address_without_certificate_is_not_opened() {
 }
 
 #[test]
-<<<<<<< HEAD
 fn directory_of_nginx_is_read_from_its_main_file() {
     let directory = tempfile::tempdir().unwrap();
     let base = directory.path();
@@ -612,7 +611,9 @@ fn directory_of_nginx_is_read_from_its_main_file() {
     // A directory without a main file is named as it was written.
     let without = import(&request(base.join("sites-enabled"))).unwrap_err();
     assert!(without.to_string().contains("sites-enabled"), "{without}");
-=======
+}
+
+#[test]
 fn limit_except_closes_all_other_methods() {
     for (inner, expected, is_listed) in [
         (
@@ -661,5 +662,4 @@ fn auth_request_set_names_the_variable_that_php_gets() {
         "{}",
         import.list
     );
->>>>>>> h-cover
 }
