@@ -353,8 +353,8 @@ mod tests {
         let unknown = UnknownSites::default();
         assert!(unknown.is_new("a"));
         assert!(!unknown.is_new("a"));
-        let names = (1..UnknownSites::MAX_REMEMBERED).map(|n| n.to_string());
-        assert!(names.map(|name| unknown.is_new(&name)).all(|is_new| is_new));
+        let mut numbers = 1..UnknownSites::MAX_REMEMBERED;
+        assert!(numbers.all(|number| unknown.is_new(&number.to_string())));
         assert!(!unknown.is_new("one too many"));
     }
 }
