@@ -79,7 +79,7 @@ pub struct Demand {
 }
 
 /// The decision about a request.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct RequestDecision {
     /// What the server is to do.
     pub action: Action,

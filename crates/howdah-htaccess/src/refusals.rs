@@ -11,7 +11,7 @@ use crate::request::{EvaluationInput, InputDependencies, ServerContext, Stat};
 use crate::storage::HtFileChain;
 
 /// What the files say about a path.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct AccessVerdict {
     /// Whether the path is open.
     pub outcome: AccessOutcome,

@@ -73,14 +73,6 @@ pub struct InputDependencies {
     credentials: AtomicBool,
 }
 
-impl Clone for InputDependencies {
-    fn clone(&self) -> InputDependencies {
-        let clone = InputDependencies::default();
-        clone.add(self);
-        clone
-    }
-}
-
 impl InputDependencies {
     pub(crate) fn header(&self, name: &[u8]) {
         // A cache does not share the response to a request with credentials anyway.

@@ -2,9 +2,12 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::process::Stdio;
 
-use support::{Scratch, howdah, run};
+use rustix::process::Signal;
+use support::{Scratch, howdah, kill, run};
 
 #[test]
 fn help_names_every_command_and_the_exit_codes() {
@@ -320,5 +323,63 @@ fn user_argument_mistake_names_the_argument() {
         "--user: there is no group `none-such`",
     ] {
         assert!(err.contains(expect), "missing {expect:?} in\n{err}");
+    }
+}
+
+#[test]
+fn php_passes_a_signal_to_its_script() {
+    let mut command = howdah(["php", "-r", "echo \"ready\\n\"; sleep(600);"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    kill(child.id() as i32, Signal::TERM);
+    // The end of the output is that of the script.
+    assert_eq!(output.read_line(&mut line).unwrap(), 0);
+    assert!(!child.wait().unwrap().success());
+}
+
+#[test]
+fn completion_and_manual_describe_every_command() {
+    let (code, out, _) = run(&mut howdah(["completion", "bash"]));
+    assert_eq!(code, 0);
+    assert!(
+        out.contains("_howdah()") && out.contains("dashboard"),
+        "{out}"
+    );
+    let scratch = Scratch::new("manual");
+    let directory = scratch.path("").display().to_string();
+    let (code, _, errors) = run(&mut howdah(["man", &directory]));
+    assert_eq!(code, 0, "{errors}");
+    for page in ["howdah.1", "howdah-serve.1", "howdah-cache-purge.1"] {
+        let text = std::fs::read_to_string(scratch.path(page)).expect(page);
+        assert!(text.contains(".TH howdah"), "{page}: {text}");
+    }
+    let missing = scratch.path("missing").display().to_string();
+    let (code, _, errors) = run(&mut howdah(["man", &missing]));
+    assert_eq!(code, 1);
+    let why = format!("howdah: cannot write the manual to {missing}: ");
+    assert!(errors.starts_with(&why), "{errors}");
+}
+
+#[test]
+fn modes_are_listed_as_a_table_and_as_json() {
+    let (code, out, errors) = run(&mut howdah(["modes", "--json"]));
+    assert_eq!(code, 0, "{errors}");
+    let rows: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let rows = rows.as_array().unwrap();
+    let embed = rows.iter().find(|row| row["mode"] == "embed").unwrap();
+    // The tests themselves need this PHP.
+    assert_eq!(embed["runs"], true, "{embed}");
+    assert!(
+        embed["here"].as_str().unwrap().starts_with("PHP "),
+        "{embed}"
+    );
+    let (code, table, _) = run(&mut howdah(["modes"]));
+    assert_eq!(code, 0);
+    for row in rows {
+        let mode = row["mode"].as_str().unwrap();
+        assert!(table.contains(mode), "{mode} in {table}");
     }
 }

@@ -68,3 +68,31 @@ fn warm_without_a_file_cache_says_what_to_do() {
     let why = "howdah warm: NoFileCache: opcache.file_cache is not set, or PHP cannot use it";
     assert!(errors.starts_with(why), "{errors}");
 }
+
+#[test]
+fn warm_uses_the_settings_of_a_configured_pool() {
+    let scratch = Scratch::new("warm-pool");
+    scratch.write("app/index.php", "<?php echo 1;");
+    let (app, cache) = (scratch.path("app"), scratch.path("cache"));
+    let config = scratch.write(
+        "howdah.toml",
+        &format!(
+            "[pool.other]\nmode = \"fastcgi\"\nfastcgi = [\"127.0.0.1:9\"]\n[pool.own]\nmode = \"embed\"\n\
+             [pool.own.php_value]\n\"opcache.file_cache\" = {cache:?}\n[[site]]\nroot = {app:?}\npool = \"own\"\n"
+        ),
+    );
+    let (config, app) = (config.display().to_string(), app.display().to_string());
+    let warm = |more: &[&str]| {
+        let arguments = [&["warm", &app, "--config", &config], more].concat();
+        run(&mut howdah(arguments))
+    };
+    for more in [&[][..], &["--pool", "own"]] {
+        let (code, out, errors) = warm(more);
+        assert_eq!(code, 0, "{errors}");
+        assert!(out.starts_with("1 file is compiled in "), "{out}");
+    }
+    let (code, _, errors) = warm(&["--pool", "other"]);
+    assert_eq!(code, 3, "{errors}");
+    let why = format!("{config} has no pool `other` of mode embed or worker");
+    assert!(errors.contains(&why), "{errors}");
+}

@@ -270,6 +270,17 @@ mod tests {
     }
 
     #[test]
+    fn worker_that_cannot_be_forked_is_retried_with_growing_delay() {
+        let mut manager = WorkerManager::new(1, 3000);
+        assert_eq!(manager.next_action(0), ManagerAction::Spawn(0));
+        manager.spawn_failed(0, 10);
+        assert_eq!(manager.next_action(10), ManagerAction::Wait(Some(110)));
+        assert_eq!(manager.next_action(110), ManagerAction::Spawn(0));
+        manager.spawn_failed(0, 110);
+        assert_eq!(manager.next_action(110), ManagerAction::Wait(Some(310)));
+    }
+
+    #[test]
     fn finished_worker_is_replaced_at_once() {
         let mut manager = manager_of(1);
         assert_eq!(

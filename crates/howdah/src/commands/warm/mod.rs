@@ -80,9 +80,12 @@ pub fn run(arguments: &WarmArguments) -> ExitCode {
             for (path, why) in &result.failed {
                 eprintln!("howdah warm: NotCompiled: {}: {why}", path.display());
             }
+            let files = match result.stored.files {
+                1 => "1 file is".to_owned(),
+                number => format!("{number} files are"),
+            };
             let answer = super::print_output(&format!(
-                "{} files are compiled in {} ({:.1} MB, {:.1} s)",
-                result.stored.files,
+                "{files} compiled in {} ({:.1} MB, {:.1} s)",
                 result.cache.display(),
                 result.stored.bytes as f64 / 1e6,
                 begun.elapsed().as_secs_f64()
