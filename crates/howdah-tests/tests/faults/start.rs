@@ -117,7 +117,7 @@ fn crashing_extension(scratch: &Scratch, signal: &str) -> PathBuf {
     let text = format!(
         "#include <signal.h>\n__attribute__((constructor)) static void crash(void) {{ raise({signal}); }}\n"
     );
-    let source = scratch.write(&format!("{signal}.c"), text);
+    let source = scratch.write(format!("{signal}.c"), text);
     let library = source.with_extension("so");
     let compiled = Command::new("cc")
         .args(["-shared", "-fPIC", "-o"])
