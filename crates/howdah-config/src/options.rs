@@ -416,7 +416,7 @@ options! {
         "php_ini": OptionKind::Path, "", "A php.ini to use instead of the one that PHP would find.", "Useful for pools with different settings.";
         "php_value": OptionKind::Pairs, "" => pool!(Embed.defines, Pool.ini.defines, Cgi.ini.defines),
             "`[pool.NAME.php_value]`: PHP settings that apply from the start (`-d`), such as `opcache.memory_consumption` or `extension`. Use `opcache.validate_timestamps = 0` if deployments end with `howdah reload`, and `opcache.revalidate_freq = 0` for development.",
-            "Useful for settings that php.ini should not have for every pool.";
+            "Useful for settings that only this pool should have.";
         "env": OptionKind::Pairs, ""
             => pool!(Embed.environment, Pool.identity.environment, Cgi.identity.environment),
             "`[pool.NAME.env]`: environment variables of the processes.", "Useful for applications that are configured with variables.";
@@ -470,7 +470,7 @@ options! {
     }
     "pool.*" POOL {
         "processes": OptionKind::Word(&["auto", "shared", "independent"]), "auto",
-            "`shared`: one program forks max_children children with one opcache (`auto` chooses it for php-cgi). `independent`: there are max_children programs, and each is replaced and killed alone.",
+            "`shared`: one program forks max_children children with one opcache (`auto` chooses it for php-cgi). `independent`: there are max_children programs, and each of them is replaced and killed on its own.",
             "Use `independent` for php-cgi processes that must not share an opcache.";
     }
     "pool.*" FASTCGI {
@@ -497,10 +497,10 @@ options! {
             "Needed for more than one site.";
         "listen": OptionKind::Texts, "",
             "The only addresses at which this site responds, written as in the top-level `listen`. Of the sites that use an address, the first one in the file handles all hosts that no other has. By default, a site uses all addresses of the top-level `listen`. `--listen` replaces the addresses of the server, not those of a site.",
-            "Useful for an administration on its own port, or for two sites with the same name.";
+            "Useful for an administration interface on its own port, or for two sites with the same host.";
         "root": OptionKind::Path, "", "The directory that is served. The default is the directory on the command line.", "Every site in a file needs it.";
         "recognise": OptionKind::OnOff, "",
-            "`on`: use what `howdah serve DIR` would choose for the application in the root, after the site's own rules. Without this option, only what the application denies is denied. `off`: use nothing of it.",
+            "`on`: use what `howdah serve DIR` would choose for the application in the root, after the site's own rules. Without this option, only the application's list of denied paths is used. `off`: use nothing of it.",
             "Useful for short configurations.";
         "pool": OptionKind::Text, "", "The pool that runs the site's scripts. The default is the only pool, or `www`.", "Useful for files with several pools.";
         // A directory with both index.php and index.html is an application with a placeholder beside it.
@@ -514,7 +514,7 @@ options! {
             "Nearly every framework needs it.";
         "php_extensions": OptionKind::Texts, ".php", "The file name extensions of PHP scripts.", "Useful for `.phtml` and similar extensions.";
         "htaccess": OptionKind::Word(&["on", "deny", "off"]), "deny",
-            "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: what they deny is denied, including passwords, and nothing else of them is applied. `off`: they are ignored.",
+            "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: Howdah refuses what they would refuse, including requests without the right password, and applies nothing else of them. `off`: they are ignored.",
             "Use `on` for a site that comes from Apache, and `off` for roots that certainly have no such files.";
         "symlinks": OptionKind::Word(&["follow", "owner", "beneath"]), "follow",
             "Where symbolic links below the root may lead: anywhere; only to files of the link's owner; or only below the root.",
@@ -596,11 +596,11 @@ options! {
         "query": OptionKind::Pairs, "",
             "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text with `*` for any text, `~ EXPRESSION` (`~*` ignores case), or empty, which means that the parameter is missing. Decoded values are compared.",
             "Useful if one path has several meanings. See access.md.";
-        "cookie": OptionKind::Pairs, "", "The rule applies only if all these cookies match.", "Useful for trials.";
+        "cookie": OptionKind::Pairs, "", "The rule applies only if all these cookies match.", "Useful to try a change with some visitors.";
         "header": OptionKind::Pairs, "", "The rule applies only if all these headers match.", "Useful for crawlers and clients of an API.";
         "env": OptionKind::Pairs, "",
             "The rule applies only if all these variables match: `HTTPS`, `SERVER_PROTOCOL`, `SSL_*` of the client's certificate, `[site.env]` and the server's environment.",
-            "Useful for one file on several machines.";
+            "Useful if several machines share one configuration file.";
         "from": OptionKind::Texts, "",
             "The rule applies only if the client's address is in one of these networks, or if it uses a unix socket (`unix`). Behind proxies, `[trusted_proxies]` determines the client.",
             "Useful for offices and abusive networks.";
@@ -692,7 +692,7 @@ options! {
             "Use it instead of cron.";
         "time_zone": OptionKind::Text, "", "The time zone of the schedule, such as `Europe/Berlin`. The default is the zone of the machine.", "Useful for machines that use UTC.";
         "jitter": OptionKind::Time(0, DAY), "0s", "A scheduled run starts up to this much later.", "Useful for many servers.";
-        "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) a scheduled run is for.",
+        "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) run a scheduled job: one of them, or each.",
             "Use `each` for work on the machine itself.";
         "processes": OptionKind::Integer(1, 1000), "1", "The number of processes that run at the same time, without `schedule`.", "Useful for busy queues.";
         "user": OptionKind::Text, "", "The user of the job's processes. The default is the server's user.", "Useful for files with other owners.";
