@@ -430,9 +430,9 @@ options! {
             "As in php-fpm: `static` always runs max_children processes, `dynamic` runs as many as keep the spare ones idle, and `ondemand` starts processes when requests arrive. Mode `worker` and `--children N` use `static`.",
             "Use `ondemand` for many idle sites, and `static` for even load.";
         "min_spare_servers": OptionKind::IntegerOrAuto(0, 1000), "auto",
-            "With `dynamic`, a process is started when fewer are idle. `auto` is half the number of cores.", "Useful for bursts of requests.";
+            "With `dynamic`, a process is started when fewer processes than this are idle. `auto` is half the number of cores.", "Useful for bursts of requests.";
         "max_spare_servers": OptionKind::IntegerOrAuto(1, 1000), "auto",
-            "With `dynamic`, a process is stopped when more are idle. `auto` is twice the number of cores.", "Useful for bursts of requests.";
+            "With `dynamic`, a process is stopped when more processes than this are idle. `auto` is twice the number of cores.", "Useful for bursts of requests.";
         "process_idle_timeout": OptionKind::Time(SECOND, DAY), "10s"
             => pool!(Embed.process_idle_timeout, Pool.process_idle_timeout),
             "The time after which an idle process beyond the spare ones is stopped.", "Useful if other programs need the memory sooner.";
@@ -582,7 +582,7 @@ options! {
     "site.certificate" ANY {
         "file": OptionKind::Path, "",
             "The certificate and its intermediates, PEM (`fullchain.pem`). It is read as root, and again when it changes.",
-            "Needed for HTTPS with your own certificate. Of several, such as RSA and ECDSA, the one that the client supports is used.";
+            "Needed for HTTPS with your own certificate. If a name has several, such as RSA and ECDSA, the client gets the one that it supports.";
         "key": OptionKind::Path, "",
             "The private key, PEM. Users other than its owner and group must not be able to read it.",
             "Needed with `file`; it may be in the same file.";
@@ -594,7 +594,7 @@ options! {
         "regex": OptionKind::Text, "", "A regular expression; `$1` or `${name}` are its groups. It may use look-around, as in PCRE, within a limit of steps (`RuleUndecided`).", "Useful for paths that the other patterns cannot describe.";
         "methods": OptionKind::Texts, "", "The rule applies only to these methods.", "Useful for read-only areas.";
         "query": OptionKind::Pairs, "",
-            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text with `*` for any text, `~ EXPRESSION` (`~*` ignores case), or empty, which means that the parameter is missing. Decoded values are compared.",
+            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text in which `*` matches any text, or `~ EXPRESSION` (`~*` ignores case). An empty value matches if the parameter is missing or empty. Values are compared after decoding.",
             "Useful if one path has several meanings. See access.md.";
         "cookie": OptionKind::Pairs, "", "The rule applies only if all these cookies match.", "Useful to try a change with some visitors.";
         "header": OptionKind::Pairs, "", "The rule applies only if all these headers match.", "Useful for crawlers and clients of an API.";
