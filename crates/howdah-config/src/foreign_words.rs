@@ -75,7 +75,7 @@ words! {
             => [] "remove it, because Howdah offers TLS 1.2 and 1.3 with the safe ciphers only";
         "ssl_stapling" => [] "remove it, because authorities no longer offer OCSP";
         "http2" => ["listen"] "`tls` in `listen` includes HTTP/2; `h2c` is HTTP/2 without TLS";
-        "quic" => ["listen"] "write `tls http3` behind the address in `listen`";
+        "quic" => ["listen"] "append `tls http3` to the address in `listen`";
         "proxy_pass" => ["site.rule.proxy"] "use a [[site.rule]] with `proxy = \"http://127.0.0.1:3000\"`";
         "proxy_set_header" => ["site.rule.proxy"] "`proxy` rules pass on `Host` and set the `X-Forwarded` headers themselves";
         "proxy_read_timeout" | "proxy_send_timeout" => ["site.rule.proxy_timeout"] "use `proxy_timeout` in the [[site.rule]] with `proxy`";
@@ -170,7 +170,7 @@ words! {
         "pm.max_requests" => ["pool.*.max_requests"] "use `max_requests` in [pool.NAME]";
         "pm.status_path" | "pm.status_listen" => ["status.path", "status.listen"] "use `path` or `listen` in [status]";
         "ping.path" | "ping.response" => ["status.listen"] "use `listen` in [status], which has `/livez` and `/readyz`";
-        "slowlog" => ["pool.*.request_slowlog_timeout"] "slow requests are in the error log; `request_slowlog_timeout` in [pool.NAME] says from when";
+        "slowlog" => ["pool.*.request_slowlog_timeout"] "slow requests are in the error log; `request_slowlog_timeout` in [pool.NAME] sets the time after which a request is slow";
         "request_slowlog_trace_depth" => ["pool.*.request_slowlog_timeout"] "remove it, because the whole stack is logged";
         "access.log" => ["log.access"] "use `access` in [log]";
         "access.format" => ["log.access_format"] "choose one of the formats of `access_format` in [log]";
@@ -180,7 +180,7 @@ words! {
         "security.limit_extensions" => ["site.php_extensions"] "use `php_extensions` in [[site]]";
         "catch_workers_output" | "decorate_workers_output" | "daemonize" | "emergency_restart_threshold" | "emergency_restart_interval" | "process_control_timeout"
             => [] "remove it, because Howdah always does this, or does not need it";
-        "chroot" | "chdir" => ["pool.*.user"] "Howdah changes no root directory; separate sites by `user` of their pools";
+        "chroot" | "chdir" => ["pool.*.user"] "Howdah does not change the root directory; to separate sites, give each pool its own `user`";
         "rlimit_files" | "rlimit_core" => [] "set limits in the service's unit: `LimitNOFILE=`, `LimitCORE=`";
     }
     "php-fpm and Apache" {

@@ -416,7 +416,7 @@ options! {
         "php_ini": OptionKind::Path, "", "A php.ini to use instead of the one that PHP would find.", "Useful for pools with different settings.";
         "php_value": OptionKind::Pairs, "" => pool!(Embed.defines, Pool.ini.defines, Cgi.ini.defines),
             "`[pool.NAME.php_value]`: PHP settings that apply from the start (`-d`), such as `opcache.memory_consumption` or `extension`. Use `opcache.validate_timestamps = 0` if deployments end with `howdah reload`, and `opcache.revalidate_freq = 0` for development.",
-            "Useful for settings that php.ini should not have for every pool.";
+            "Useful for settings that only this pool should have.";
         "env": OptionKind::Pairs, ""
             => pool!(Embed.environment, Pool.identity.environment, Cgi.identity.environment),
             "`[pool.NAME.env]`: environment variables of the processes.", "Useful for applications that are configured with variables.";
@@ -430,9 +430,9 @@ options! {
             "As in php-fpm: `static` always runs max_children processes, `dynamic` runs as many as keep the spare ones idle, and `ondemand` starts processes when requests arrive. Mode `worker` and `--children N` use `static`.",
             "Use `ondemand` for many idle sites, and `static` for even load.";
         "min_spare_servers": OptionKind::IntegerOrAuto(0, 1000), "auto",
-            "With `dynamic`, a process is started when fewer are idle. `auto` is half the number of cores.", "Useful for bursts of requests.";
+            "With `dynamic`, a process is started when fewer processes than this are idle. `auto` is half the number of cores.", "Useful for bursts of requests.";
         "max_spare_servers": OptionKind::IntegerOrAuto(1, 1000), "auto",
-            "With `dynamic`, a process is stopped when more are idle. `auto` is twice the number of cores.", "Useful for bursts of requests.";
+            "With `dynamic`, a process is stopped when more processes than this are idle. `auto` is twice the number of cores.", "Useful for bursts of requests.";
         "process_idle_timeout": OptionKind::Time(SECOND, DAY), "10s"
             => pool!(Embed.process_idle_timeout, Pool.process_idle_timeout),
             "The time after which an idle process beyond the spare ones is stopped.", "Useful if other programs need the memory sooner.";
@@ -470,7 +470,7 @@ options! {
     }
     "pool.*" POOL {
         "processes": OptionKind::Word(&["auto", "shared", "independent"]), "auto",
-            "`shared`: one program forks max_children children with one opcache (`auto` chooses it for php-cgi). `independent`: there are max_children programs, and each is replaced and killed alone.",
+            "`shared`: one program forks max_children children with one opcache (`auto` chooses it for php-cgi). `independent`: there are max_children programs, and each of them is replaced and killed on its own.",
             "Use `independent` for php-cgi processes that must not share an opcache.";
     }
     "pool.*" FASTCGI {
@@ -497,10 +497,10 @@ options! {
             "Needed for more than one site.";
         "listen": OptionKind::Texts, "",
             "The only addresses at which this site responds, written as in the top-level `listen`. Of the sites that use an address, the first one in the file handles all hosts that no other has. By default, a site uses all addresses of the top-level `listen`. `--listen` replaces the addresses of the server, not those of a site.",
-            "Useful for an administration on its own port, or for two sites with the same name.";
+            "Useful for an administration interface on its own port, or for two sites with the same host.";
         "root": OptionKind::Path, "", "The directory that is served. The default is the directory on the command line.", "Every site in a file needs it.";
         "recognise": OptionKind::OnOff, "",
-            "`on`: use what `howdah serve DIR` would choose for the application in the root, after the site's own rules. Without this option, only what the application denies is denied. `off`: use nothing of it.",
+            "`on`: use what `howdah serve DIR` would choose for the application in the root, after the site's own rules. Without this option, only the application's list of denied paths is used. `off`: use nothing of it.",
             "Useful for short configurations.";
         "pool": OptionKind::Text, "", "The pool that runs the site's scripts. The default is the only pool, or `www`.", "Useful for files with several pools.";
         // A directory with both index.php and index.html is an application with a placeholder beside it.
@@ -514,7 +514,7 @@ options! {
             "Nearly every framework needs it.";
         "php_extensions": OptionKind::Texts, ".php", "The file name extensions of PHP scripts.", "Useful for `.phtml` and similar extensions.";
         "htaccess": OptionKind::Word(&["on", "deny", "off"]), "deny",
-            "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: what they deny is denied, including passwords, and nothing else of them is applied. `off`: they are ignored.",
+            "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: Howdah refuses what they would refuse, including requests without the right password, and applies nothing else of them. `off`: they are ignored.",
             "Use `on` for a site that comes from Apache, and `off` for roots that certainly have no such files.";
         "symlinks": OptionKind::Word(&["follow", "owner", "beneath"]), "follow",
             "Where symbolic links below the root may lead: anywhere; only to files of the link's owner; or only below the root.",
@@ -582,7 +582,7 @@ options! {
     "site.certificate" ANY {
         "file": OptionKind::Path, "",
             "The certificate and its intermediates, PEM (`fullchain.pem`). It is read as root, and again when it changes.",
-            "Needed for HTTPS with your own certificate. Of several, such as RSA and ECDSA, the one that the client supports is used.";
+            "Needed for HTTPS with your own certificate. If a name has several, such as RSA and ECDSA, the client gets the one that it supports.";
         "key": OptionKind::Path, "",
             "The private key, PEM. Users other than its owner and group must not be able to read it.",
             "Needed with `file`; it may be in the same file.";
@@ -594,13 +594,13 @@ options! {
         "regex": OptionKind::Text, "", "A regular expression; `$1` or `${name}` are its groups. It may use look-around, as in PCRE, within a limit of steps (`RuleUndecided`).", "Useful for paths that the other patterns cannot describe.";
         "methods": OptionKind::Texts, "", "The rule applies only to these methods.", "Useful for read-only areas.";
         "query": OptionKind::Pairs, "",
-            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text with `*` for any text, `~ EXPRESSION` (`~*` ignores case), or empty, which means that the parameter is missing. Decoded values are compared.",
+            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text in which `*` matches any text, or `~ EXPRESSION` (`~*` ignores case). An empty value matches if the parameter is missing or empty. Values are compared after decoding.",
             "Useful if one path has several meanings. See access.md.";
-        "cookie": OptionKind::Pairs, "", "The rule applies only if all these cookies match.", "Useful for trials.";
+        "cookie": OptionKind::Pairs, "", "The rule applies only if all these cookies match.", "Useful to try a change with some visitors.";
         "header": OptionKind::Pairs, "", "The rule applies only if all these headers match.", "Useful for crawlers and clients of an API.";
         "env": OptionKind::Pairs, "",
             "The rule applies only if all these variables match: `HTTPS`, `SERVER_PROTOCOL`, `SSL_*` of the client's certificate, `[site.env]` and the server's environment.",
-            "Useful for one file on several machines.";
+            "Useful if several machines share one configuration file.";
         "from": OptionKind::Texts, "",
             "The rule applies only if the client's address is in one of these networks, or if it uses a unix socket (`unix`). Behind proxies, `[trusted_proxies]` determines the client.",
             "Useful for offices and abusive networks.";
@@ -692,7 +692,7 @@ options! {
             "Use it instead of cron.";
         "time_zone": OptionKind::Text, "", "The time zone of the schedule, such as `Europe/Berlin`. The default is the zone of the machine.", "Useful for machines that use UTC.";
         "jitter": OptionKind::Time(0, DAY), "0s", "A scheduled run starts up to this much later.", "Useful for many servers.";
-        "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) a scheduled run is for.",
+        "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) run a scheduled job: one of them, or each.",
             "Use `each` for work on the machine itself.";
         "processes": OptionKind::Integer(1, 1000), "1", "The number of processes that run at the same time, without `schedule`.", "Useful for busy queues.";
         "user": OptionKind::Text, "", "The user of the job's processes. The default is the server's user.", "Useful for files with other owners.";

@@ -731,7 +731,7 @@ fn page_cache_advises_on_modes_that_report_no_effects() {
             let (code, out, err) =
                 run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0));
             assert_eq!(code, 0, "{err}");
-            let says = (err + &out).contains("the cache sees only the header of a response");
+            let says = (err + &out).contains("the cache sees only the headers of a response");
             assert_eq!(says, told && cache != "off", "{pool} {cache}");
         }
     }
