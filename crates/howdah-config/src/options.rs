@@ -660,7 +660,7 @@ options! {
         "return": OptionKind::Integer(200, 599), "", "Responds with this status and `body`.", "Useful for health checks and `robots.txt`.";
         "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for texts with `return`.";
         "pool": OptionKind::Text, "", "The pool that runs the script here; the last such rule applies.", "Useful for workers in a part of a site.";
-        "set_header": OptionKind::Pairs, "", "Headers that are replaced in every response: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages and redirects to HTTPS get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
+        "set_header": OptionKind::Pairs, "", "Headers that are replaced in every response: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
         "add_header": OptionKind::Pairs, "", "Headers that are added, in the same way.", "Useful for headers that may repeat, such as `Link`.";
         "cache_control": OptionKind::Text, "", "The `Cache-Control` of files; the first such rule applies. Scripts set their own.", "Useful for assets with versions in their names.";
         "type": OptionKind::Text, "", "The `Content-Type` of files, or of `body` (default `text/plain; charset=utf-8`).", "Useful for files without an extension.";

@@ -100,7 +100,6 @@ fn https_redirect_head(ctx: RequestContext<'_>) -> ResponseHead {
         _ => 308,
     });
     head.header(b"Location", &location);
-    ctx.site.edit_unrouted_headers(ctx.requested(), &mut head);
     head
 }
 
@@ -174,7 +173,7 @@ pub(super) fn failure_page(
 ) -> (ResponseHead, Bytes) {
     let (mut head, page) = file::configured_page(ctx, failure, live)
         .unwrap_or_else(|| respond::failure_page(failure, ctx.request, ctx.id));
-    ctx.site.edit_unrouted_headers(ctx.requested(), &mut head);
+    ctx.site.edit_error_headers(ctx.requested(), &mut head);
     if let Some(live) = live {
         live.edit(ctx.site, &mut head, true);
     }

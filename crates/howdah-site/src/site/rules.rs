@@ -27,10 +27,10 @@ impl Site {
         }
     }
 
-    /// Adds the headers of the rules for the client's path to a response of the server's own that needs no route: an error
-    /// or a redirect to HTTPS. Security headers belong on every response. Headers about the lifetime and the content of
-    /// a page are skipped, because they describe the page that the client did not get.
-    pub fn edit_unrouted_headers(&self, asked: RuleRequest<'_>, head: &mut ResponseHead) {
+    /// Adds the headers of the rules for the client's path to an error response of the server's own, because security
+    /// headers belong on every response. Headers about the lifetime and the content of a page are skipped, because they
+    /// describe the page that the client did not get.
+    pub fn edit_error_headers(&self, asked: RuleRequest<'_>, head: &mut ResponseHead) {
         use HeaderEdit::{Add, Set, Unset};
         const OF_PAGES: [&str; 6] = [
             "cache-control",
