@@ -118,7 +118,8 @@ def absolute(line, file, files, repository):
             return link[0]
         inside = pathlib.Path(os.path.normpath(file.parent / path))
         if inside in files:
-            return link[0]
+            # mdBook calls the page of a README.md index.html, but leaves the links to it as they are.
+            return re.sub(r"README\.md$", "index.md", link[0])
         if not (ROOT / inside).exists():
             sys.exit(f"docs: {file}: there is no {path}")
         kind = "tree" if (ROOT / inside).is_dir() else "blob"

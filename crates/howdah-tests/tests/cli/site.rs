@@ -97,16 +97,18 @@ fn collect_pages(site: &Path, directory: &Path, pages: &mut BTreeMap<PathBuf, St
     }
 }
 
-/// Returns the values of an attribute, as mdBook writes them.
+/// Returns the values of an attribute, as mdBook writes them. HTML that a page shows as code has no tags, because its
+/// `<` is escaped, and comments are skipped.
 fn attributes<'a>(text: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let begin = format!(" {name}=\"");
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let at = rest.find(&begin)? + begin.len();
-        let length = rest[at..].find('"')?;
-        let value = &rest[at..at + length];
-        rest = &rest[at + length..];
-        Some(value)
+    let commented = text.split("<!--").skip(1);
+    let after_comments = commented.filter_map(|part| Some(part.split_once("-->")?.1));
+    let parts = text.split("<!--").take(1).chain(after_comments);
+    let tags = parts.flat_map(|part| part.split('<').skip(1));
+    let tags = tags.map(|from| from.split_once('>').map_or(from, |(tag, _)| tag));
+    tags.filter_map(move |tag| {
+        let (_, value) = tag.split_once(&begin)?;
+        Some(value.split_once('"')?.0)
     })
 }
 
