@@ -122,11 +122,12 @@ pub fn php_startup(
     if unsafe { howdah_php_startup(path, none, entries) } != 0 {
         return Err(PhpStartError::ModuleStartup);
     }
-    // SAFETY: returns NULL or a static string; PHP is started.
-    let mismatch = unsafe { howdah_php_check_host() };
-    if !mismatch.is_null() {
-        // SAFETY: not NULL, so a NUL-terminated static string.
-        let text = unsafe { CStr::from_ptr(mismatch) };
+    // SAFETY: PHP is started; the function returns NULL or a NUL-terminated static string.
+    let mismatch = unsafe {
+        let text = howdah_php_check_host();
+        (!text.is_null()).then(|| CStr::from_ptr(text))
+    };
+    if let Some(text) = mismatch {
         return Err(PhpStartError::OtherPhp(text.to_string_lossy().into_owned()));
     }
     if worker {
