@@ -7,6 +7,7 @@
 mod machine;
 mod page;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use howdah_tests::scratch::repository;
@@ -141,5 +142,47 @@ fn every_recipe_has_a_test_and_a_line_in_the_list() {
         let title = title.strip_prefix("# ").expect("a title");
         let entry = format!("- [{title}]({page}): ");
         assert!(list.contains(&entry), "the list has no `{entry}`");
+    }
+}
+
+/// Readers who look for a file rather than a page find each recipe's first configuration in `examples`.
+#[test]
+fn examples_are_the_first_configurations_of_the_recipes() {
+    let directory_of_examples = repository().join("examples");
+    let mut expected = BTreeMap::new();
+    for name in NAMES {
+        let name = name.replace('_', "-");
+        let text = std::fs::read_to_string(directory().join(format!("{name}.md"))).expect("a page");
+        let title = text.lines().next().and_then(|line| line.strip_prefix("# "));
+        let (config, _) = &Page::parse(&text).servers[0];
+        let example = format!(
+            "# {}.\n# docs/recipes/{name}.md says what to type, and what comes back.\n\n{config}",
+            title.expect("a title").replace('`', "")
+        );
+        expected.insert(format!("{name}.toml"), example);
+    }
+    if is_blessing() {
+        // The directory may not be there yet.
+        let _ = std::fs::remove_dir_all(&directory_of_examples);
+        std::fs::create_dir(&directory_of_examples).expect("a directory");
+        for (name, example) in &expected {
+            std::fs::write(directory_of_examples.join(name), example).expect("an example");
+        }
+    }
+    let entries = std::fs::read_dir(&directory_of_examples).expect("there are examples");
+    let found: BTreeMap<String, String> = entries
+        .map(|entry| {
+            let path = entry.expect("a directory entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy();
+            let text = std::fs::read_to_string(&path).expect("an example");
+            (name.into_owned(), text)
+        })
+        .collect();
+    for name in expected.keys().chain(found.keys()) {
+        assert_eq!(
+            found.get(name),
+            expected.get(name),
+            "examples/{name}: HOWDAH_BLESS=1 writes the examples"
+        );
     }
 }
