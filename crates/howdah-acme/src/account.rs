@@ -49,8 +49,8 @@ impl OrderContext<'_> {
         let text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            // Registering a new account here would be harmful: it could not replace the certificates of the one whose
-            // file is unreadable at the moment.
+            // A new account must not be registered here, because it could not replace the certificates of the account
+            // whose file is unreadable at the moment.
             Err(error) => return Err(store_failure("read", &path, &error)),
         };
         // A damaged file is worthless, and orders without `replaces` succeed.

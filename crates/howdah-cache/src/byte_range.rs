@@ -12,7 +12,7 @@ pub fn range_set(range: &[u8]) -> Option<&[u8]> {
 pub struct NotARange;
 
 /// Parses `first-last`, `first-` or `-suffix` for a body of `size` bytes, and returns the offset of the first byte and
-/// of the one after the last. Returns `None` if no part of the range exists.
+/// the offset after the last byte. Returns `None` if no part of the range exists.
 ///
 /// # Errors
 /// The text is not a range.

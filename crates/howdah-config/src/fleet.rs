@@ -10,7 +10,8 @@ use super::reader::ConfigSection;
 /// The maximum length of the name of a fleet or a member, in bytes.
 const MAX_NAME_BYTES: usize = 100;
 
-/// Returns the settings of `[fleet]`; `None` if this server is not a member of a fleet.
+/// Returns the settings of `[fleet]`; `None` if this server is not a member of a fleet, or if a required setting has a
+/// mistake.
 pub fn fleet(top: &ConfigSection<'_>) -> Option<FleetConfig> {
     let section = top.section("fleet", "fleet");
     let name = name(&section, "name");
@@ -44,7 +45,7 @@ pub fn fleet(top: &ConfigSection<'_>) -> Option<FleetConfig> {
     let lease = section.time("lease").unwrap_or_default();
     let forget_after = section.time("forget_after");
     if forget_after.is_some_and(|after| after < 2 * lease) {
-        let message = "forget_after: expected at least two leases, because other members notice one lease later that a member is silent";
+        let message = "forget_after: expected at least two leases, because the other members notice only after one lease that a member is silent";
         section
             .file()
             .mistake(section.place_of("forget_after"), message);
@@ -67,8 +68,8 @@ pub fn release(top: &ConfigSection<'_>) -> Option<Arc<str>> {
     release.map(Arc::from)
 }
 
-/// Reads the secret that signs the pages that members share. It is not in the configuration, which more people may
-/// read.
+/// Reads the secret that signs the pages that members share. It is in a file of its own, because more people may read
+/// the configuration.
 fn render_key(section: &ConfigSection<'_>) -> Option<RenderKey> {
     let release = section.text("release").filter(|text| !text.is_empty());
     let file = section.text("key_file").filter(|text| !text.is_empty());
@@ -112,7 +113,7 @@ fn name(section: &ConfigSection<'_>, key: &str) -> Option<String> {
     checked_name(section, key, text)
 }
 
-/// Checks that a name can be part of a key of Valkey.
+/// Returns the name if it can be part of a key of Valkey, and reports a mistake otherwise.
 fn checked_name(section: &ConfigSection<'_>, key: &str, text: String) -> Option<String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if !text.is_empty() && text.len() <= MAX_NAME_BYTES && text.bytes().all(fits) {
@@ -126,7 +127,7 @@ fn checked_name(section: &ConfigSection<'_>, key: &str, text: String) -> Option<
     None
 }
 
-/// Returns the name of the machine.
+/// Returns the machine's host name, if it can be the name of a member.
 fn machine_name(section: &ConfigSection<'_>) -> Option<String> {
     let host = rustix::system::uname()
         .nodename()

@@ -7,7 +7,7 @@ use howdah_os::shell::shell_quoted;
 
 use super::foreign_words::{self, ForeignWord};
 
-/// What a file that is not TOML is.
+/// The kind of a configuration file that is not TOML.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignSyntax {
     /// A configuration of nginx.

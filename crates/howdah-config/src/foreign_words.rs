@@ -203,7 +203,7 @@ words! {
     }
 }
 
-/// What the settings of PHP's extensions begin with, up to the dot.
+/// The prefixes of the settings of PHP's extensions, without the dot.
 const PHP_EXTENSIONS: &[&str] = &[
     "apc",
     "assert",

@@ -11,7 +11,7 @@ use howdah_site::site::pattern::PathPattern;
 
 use super::reader::ConfigSection;
 
-/// The options of which at least one makes a rule limit clients.
+/// The options that limit clients. A rule with at least one of them is a limit.
 pub(super) const LIMIT_KEYS: [&str; 4] = ["rate", "connections", "processes", "limit"];
 
 /// The conditions that `limit` sets by itself.

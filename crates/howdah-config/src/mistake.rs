@@ -30,7 +30,7 @@ pub struct Mistake {
 #[derive(Debug, Default)]
 pub struct Mistakes {
     list: Vec<Mistake>,
-    /// The lines with a syntax error. What the parser made of their values is not judged.
+    /// The lines with a syntax error. Their values are not checked, because the parser may have misread them.
     broken_lines: Vec<Range<usize>>,
 }
 

@@ -342,7 +342,7 @@ options! {
             "Useful for machines and people that log in with a certificate.";
         "verify_client": OptionKind::Word(&["on", "optional"]), "on",
             "`on`: a client without a certificate is refused in the handshake. `optional`: PHP decides.",
-            "Use `optional` for sites of which a part is public.";
+            "Use `optional` if a part of the site is public.";
         "ticket_keys": OptionKind::Path, "",
             "A file with keys for session tickets, of 48 random bytes each; the first key encrypts. Without the file, Howdah creates keys and changes them every six hours.",
             "Useful for several hosts behind one address.";

@@ -82,7 +82,7 @@ fn pattern(section: &ConfigSection<'_>) -> Option<PathPattern> {
     }
 }
 
-/// Returns the section's pattern, of which there may be at most one. The outer `None` means that there was a mistake.
+/// Returns the section's pattern. A section may have at most one. The outer `None` means that there was a mistake.
 pub(super) fn given_pattern(section: &ConfigSection<'_>) -> Option<Option<PathPattern>> {
     let file = section.file();
     let given: Vec<&str> = PATTERN_KEYS
@@ -114,7 +114,7 @@ pub(super) fn given_pattern(section: &ConfigSection<'_>) -> Option<Option<PathPa
     pattern.map_err(note).ok().map(Some)
 }
 
-/// Returns what is wrong with a pattern, on one line. The regex crate draws its error over several lines, of which the
+/// Returns what is wrong with a pattern, on one line. The regex crate spreads its error over several lines, and the
 /// last one states the reason.
 pub(super) fn pattern_error_text(why: &PatternError) -> String {
     let why = why.to_string();

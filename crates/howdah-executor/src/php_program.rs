@@ -15,7 +15,7 @@ use howdah_os::descriptors::inherit;
 use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 
-/// The variable of the dynamic linker. It is gone when the program runs.
+/// The variable in which the dynamic linker finds the library. The library removes itself from it before PHP runs.
 const PRELOAD: &str = "LD_PRELOAD";
 
 /// A PHP program and the library for it.
@@ -28,7 +28,8 @@ pub struct PhpProgram {
 }
 
 impl PhpProgram {
-    /// Returns a command that runs this program. It needs [`PhpProgram::preload`] once its environment is complete.
+    /// Returns a command that runs this program. The caller must call [`PhpProgram::preload`] once the command's
+    /// environment is complete.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.host);
         command.arg0("howdah-php");
@@ -45,11 +46,13 @@ impl PhpProgram {
         Ok(command)
     }
 
-    /// Adds the library to the environment of a command. Libraries that the user preloads follow it: those that the
-    /// command's environment names, or else those of this process unless the environment was cleared.
+    /// Adds the library to the environment of a command, in front of the libraries that the user preloads. These come
+    /// from the command's environment. If it does not set `LD_PRELOAD`, they come from this process, unless the
+    /// command's environment is cleared.
     ///
     /// # Errors
-    /// The library's path contains a blank or a colon, which separate paths in `LD_PRELOAD`, and it cannot be opened.
+    /// The library cannot be opened. It is opened only if its path contains a blank or a colon, because these separate
+    /// paths in `LD_PRELOAD`; the program then inherits a descriptor of it.
     pub fn preload(&self, command: &mut Command, is_cleared: bool) -> io::Result<()> {
         let mut list = OsString::from(&self.library);
         if list.as_bytes().iter().any(|byte| b" \t\n:".contains(byte)) {
@@ -78,7 +81,7 @@ impl PhpProgram {
     }
 }
 
-/// Returns a path of the file for the process that inherits the descriptor.
+/// Returns the path under which the process that inherits this descriptor finds the file.
 fn descriptor_path(file: &OwnedFd) -> OsString {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }

@@ -315,7 +315,7 @@ impl Fleet {
         self.positions.is_within(position, self.last_ticket())
     }
 
-    /// Returns whether responses to writes must not be sent, because no other member would hear of the writes.
+    /// Returns whether responses to writes must not be sent, because no other member would be notified of the writes.
     pub fn is_fenced(&self) -> bool {
         boot_clock() >= self.fenced_from.load(Ordering::SeqCst)
     }

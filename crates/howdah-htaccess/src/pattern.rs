@@ -18,7 +18,7 @@ pub(crate) const MAX_TEXT_BYTES: usize = 2048;
 /// The maximum length of an expression in bytes. Real expressions are shorter.
 const MAX_EXPRESSION_BYTES: usize = 16 << 10;
 
-/// What each pattern weighs in addition to its text.
+/// The weight of each pattern in addition to that of its text.
 const WEIGHT_PER_PATTERN: usize = 16;
 
 thread_local! {

@@ -17,9 +17,9 @@ pub struct AccessVerdict {
     pub outcome: AccessOutcome,
     /// The line that decided: its file, its number and its text.
     pub decided_by: Option<Arc<str>>,
-    /// What the lines have read of the request.
+    /// The parts of the request that the lines have read.
     pub dependencies: InputDependencies,
-    /// The user who was let in by a password.
+    /// The user whose password was accepted.
     pub user: Option<Vec<u8>>,
     /// The value of `WWW-Authenticate` where a password was wrong or missing.
     pub challenge: Option<Vec<u8>>,

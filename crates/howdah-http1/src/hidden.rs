@@ -46,8 +46,8 @@ const SOURCE_EXTENSIONS: &[&[u8]] = &[
     b"pht", b"phar", b"inc", b"engine", b"install", b"module", b"theme", b"twig",
 ];
 
-/// Prefixes of extensions that also mark source: `.php7`, `.phps`, and copies that somebody named `.phpbak`,
-/// `.phporig`, `.php_old`, `.phtml-2`.
+/// Prefixes of extensions that also mark source: `.php7`, `.phps`, and backup copies such as `.phpbak`, `.phporig`,
+/// `.php_old`, `.phtml-2`.
 const SOURCE_EXTENSION_PREFIXES: &[&[u8]] = &[b"php", b"phtml"];
 
 const BACKUP_EXTENSIONS: &[&[u8]] = &[

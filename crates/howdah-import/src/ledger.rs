@@ -39,7 +39,7 @@ pub enum OutcomeKind {
 }
 
 impl DirectiveOutcome {
-    /// Returns the kind of the outcome. What is missing weighs more than what is carried over.
+    /// Returns the kind of the outcome. A missing part outweighs the parts that are carried over.
     pub fn kind(&self) -> OutcomeKind {
         match self {
             DirectiveOutcome { needs, .. } if !needs.is_empty() => OutcomeKind::Missing,

@@ -10,8 +10,8 @@ use howdah_os::shell::shell_quoted;
 pub struct MissingLink {
     /// The command that creates the link.
     pub command: String,
-    /// True if something is already at the link's path, or the root cannot be read. The old server did not show it, so
-    /// access to that path must be denied.
+    /// True if a file or directory is already at the link's path, or the root cannot be read. The old server did not
+    /// show what is at that path, so access to it must be denied.
     pub is_occupied: bool,
 }
 

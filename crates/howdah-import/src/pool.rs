@@ -39,7 +39,7 @@ pub fn add_all_pools(pools: &[FpmPool], config: &mut TargetConfig, ledger: &Impo
             if !is_pool_wide_setting(&name) {
                 set_pair_if_absent(pairs.entry("php_value").or_default(), name, value);
                 if line.key.starts_with("php_admin") {
-                    let remark = "scripts may change it: php_admin_value of the sites that use the pool keeps them from it";
+                    let remark = "scripts may change it; to prevent that, set it in php_admin_value of the sites that use the pool";
                     ledger.mark_different(line.id, remark);
                 }
             }
@@ -80,7 +80,7 @@ pub fn add_site_settings(pool: &FpmPool, site: &mut SiteTable) {
     }
 }
 
-/// Adds the pool, run by Howdah itself.
+/// Adds the pool in mode `embed`, in which Howdah runs PHP itself.
 pub fn add_embedded_pool(pool: &FpmPool, config: &mut TargetConfig, ledger: &ImportLedger) {
     let mut table = TomlTable::default();
     let mut pairs: BTreeMap<&'static str, NameValuePairs> = BTreeMap::new();
@@ -117,8 +117,8 @@ pub fn add_embedded_pool(pool: &FpmPool, config: &mut TargetConfig, ledger: &Imp
     config.pools.push((pool.name.clone(), table, pairs));
 }
 
-/// Returns the name of the pool for these servers: a pool of Howdah's own PHP if php-fpm's pool is known, otherwise one
-/// that connects to php-fpm.
+/// Adds the pool for these FastCGI servers, if the configuration has none yet, and returns its name. Howdah runs PHP
+/// itself if the servers are a known pool of php-fpm. Otherwise the pool connects to them.
 pub fn pool_for_addresses(
     addresses: Vec<String>,
     hint: &str,
@@ -177,7 +177,8 @@ pub fn free_name(hint: &str, config: &TargetConfig) -> String {
     name
 }
 
-/// If there are several pools, names a pool in every site, whether it runs scripts or not.
+/// If there are several pools, sets `pool` in every site that has none, even if the site runs no script. The default
+/// would be `www`, and a site whose pool does not exist is a mistake.
 pub fn set_pool_of_all_sites(config: &mut TargetConfig) {
     let [_, _, ..] = &config.pools[..] else {
         return;
@@ -307,7 +308,7 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
     }
 }
 
-/// Carries over a time of which 0 means no limit, if the option can express that.
+/// Carries over a time. 0 becomes `off` if the option can be turned off.
 fn translate_time(line: &FpmLine, key: &str, table: &mut TomlTable, ledger: &ImportLedger) {
     let Some(time) = time::parse_milliseconds(&line.value) else {
         return;

@@ -205,8 +205,8 @@ fn cpu_ns(pid: i32) -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// Measures a child in batches, of which the median and the least are shown: other processes on the machine make some of
-/// them dearer.
+/// Measures a child in batches, and shows their median and minimum, because other processes on the machine slow down
+/// some of them.
 fn measure(front: &mut TestFront, frame: &RequestFrame, pid: i32, requests: u64) -> String {
     const BATCH: u64 = 2_000;
     let start = std::time::Instant::now();

@@ -51,7 +51,7 @@ pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Opti
         if claim.is_none() {
             let (word, seen) = port.park();
             // The sleep is announced, so any process that publishes a request or retires this child from now on wakes
-            // it. Check once more for what happened before.
+            // it. Check again for what happened before.
             if !port.is_retiring() {
                 claim = port.claim(*turn);
                 if claim.is_none() {

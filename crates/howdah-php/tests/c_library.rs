@@ -1,4 +1,4 @@
-//! The library loads on every system that Howdah supports, of which RHEL 9 has the oldest C library.
+//! The library loads on every system that Howdah supports. RHEL 9 has the oldest C library of these.
 
 #![cfg(target_env = "gnu")]
 

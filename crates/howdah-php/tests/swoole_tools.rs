@@ -109,7 +109,7 @@ fn swoole_atomic_wakes_a_waiting_worker() {
         r#"$a = new Swoole\Atomic(0);
         $s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 2]);
-        // The first worker waits for the second, which waits for nobody: it has the 1 already.
+        // The first worker waits for the second. If the second is earlier, the first finds its 1 and does not wait.
         $s->on('workerStart', function ($s, $n) use ($a) {
             if ($n === 0) { echo "waited ", json_encode($a->wait(-1)), $a->get(), "\n"; } else { $a->wakeup(); }
         });

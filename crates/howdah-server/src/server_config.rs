@@ -58,7 +58,7 @@ impl FrontSettings {
     }
 }
 
-/// What a configuration has opened. A reload takes over whatever it does not change.
+/// The resources that a configuration has opened. A reload takes over those that it does not change.
 #[derive(Clone, Default)]
 pub struct OpenResources {
     /// The access log; `None` if it is off.

@@ -144,7 +144,7 @@ pub async fn run_dialogue(context: SharedContext, name: String, mut random: Rand
     let mut received = None;
     let mut writer = None;
     if dialogue.leaves_after.is_some() {
-        // The client leaves when it has sent what it sends, whatever it has received by then.
+        // The client disconnects once it has sent everything, however much it has received by then.
         tokio::select! {
             biased;
             _ = &mut sends => {}

@@ -9,10 +9,10 @@
 //! - no response has a byte of another connection's response,
 //! - no page is older than a write or purge that was confirmed before the page was requested,
 //! - every request ends within its deadlines, with a response or a closed connection, and a failure has a cause,
-//! - no request waits while a child sleeps, and no child publishes a response that the sleeping front is not told of,
+//! - no request waits while a child sleeps, and no child publishes a response without waking a sleeping front,
 //! - a pool that nothing uses any more ends.
 //!
-//! What works in threads of its own is not a part of it: compression, and the cache's pages on disk. Neither is the
+//! Work that runs in threads of its own is not simulated: compression, and the cache's pages on disk. Neither is the
 //! fleet: its servers are connected by Valkey, which `howdah-fleet/tests/model` explores with every order of events.
 //!
 //! - [`world`]: one simulation; [`tasks`]: its tasks.

@@ -1,4 +1,4 @@
-//! What the tests of several crates need of the operating system; nothing of it is part of the product.
+//! The parts of the operating system that the tests of several crates use. The product contains none of this code.
 //!
 //! - [`scratch`]: private directories, and where built programs are.
 //! - [`process`]: a started program: its process group, its output and its exit.

@@ -148,7 +148,7 @@ impl Builder {
         self
     }
 
-    /// Starts `howdah` by means of another program, e.g. `unshare --mount`.
+    /// Starts `howdah` through another program, for example `unshare --mount`.
     pub fn through(mut self, words: &[&str]) -> Self {
         let words = words.iter().map(|word| self.place(word)).collect();
         self.site.howdah_wrapper = words;

@@ -8,11 +8,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// The longest status line and headers that the client accepts, in bytes.
-const MAX_HEAD: usize = 64 * 1024;
+const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// The longest body that the client accepts, in bytes: a test that reads more is broken.
-const MAX_BODY: usize = 512 << 20;
+const MAX_BODY_BYTES: usize = 512 << 20;
 /// A server that is silent for this long is considered hung.
-const SILENCE: Duration = Duration::from_secs(60);
+const MAX_SILENCE: Duration = Duration::from_secs(60);
 
 /// Why a response was rejected.
 #[derive(Debug)]
@@ -24,17 +24,18 @@ pub enum ExchangeError {
         /// Whether bytes of a response had already arrived.
         midway: bool,
     },
-    /// More than [`MAX_HEAD`] bytes without an empty line.
+    /// More than [`MAX_HEAD_BYTES`] bytes without an empty line.
     HeadTooLong,
     /// Not `HTTP/1.x SP 3DIGIT SP text` (RFC 9112 §4).
     StatusLine(String),
-    /// Not `name ":" value` (RFC 9112 §5), folded, or with a bare CR or LF.
+    /// Not `name ":" value` (RFC 9112 §5), folded, or with a NUL or a bare CR or LF.
     HeaderLine(String),
-    /// Transfer-Encoding together with Content-Length, several lengths, or not a number.
+    /// Transfer-Encoding together with Content-Length, several lengths, a length that is not a number, or a coding
+    /// other than `chunked`.
     Framing(String),
     /// A chunk size or chunk end that is malformed (RFC 9112 §7.1).
     Chunk(String),
-    /// More than [`MAX_BODY`] bytes.
+    /// More than [`MAX_BODY_BYTES`] bytes.
     BodyTooLong,
 }
 
@@ -43,15 +44,15 @@ impl fmt::Display for ExchangeError {
         match self {
             ExchangeError::Io(error) => write!(f, "socket: {error}"),
             ExchangeError::Closed { midway: true } => {
-                write!(f, "closed in the middle of an answer")
+                write!(f, "closed in the middle of a response")
             }
-            ExchangeError::Closed { midway: false } => write!(f, "closed without an answer"),
-            ExchangeError::HeadTooLong => write!(f, "headers longer than {MAX_HEAD} bytes"),
+            ExchangeError::Closed { midway: false } => write!(f, "closed without a response"),
+            ExchangeError::HeadTooLong => write!(f, "headers longer than {MAX_HEAD_BYTES} bytes"),
             ExchangeError::StatusLine(line) => write!(f, "bad status line {line:?}"),
             ExchangeError::HeaderLine(line) => write!(f, "bad header line {line:?}"),
             ExchangeError::Framing(why) => write!(f, "ambiguous framing: {why}"),
             ExchangeError::Chunk(line) => write!(f, "bad chunk {line:?}"),
-            ExchangeError::BodyTooLong => write!(f, "body longer than {MAX_BODY} bytes"),
+            ExchangeError::BodyTooLong => write!(f, "body longer than {MAX_BODY_BYTES} bytes"),
         }
     }
 }
@@ -91,8 +92,8 @@ pub struct Head {
     /// The status code, which has three digits.
     pub status: u16,
     /// The text after the status code, possibly empty. `None` if even the blank before it is missing. RFC 9112 §4
-    /// requires the blank, and nginx omits it after codes for which it has no text; this is the only fault in a status
-    /// line that the client tolerates, for the sake of that rival.
+    /// requires the blank, and nginx omits it after codes for which it has no text; the client tolerates this fault in
+    /// a status line and no other, so that it can read the responses of nginx.
     pub reason: Option<String>,
     /// The header lines.
     pub headers: Headers,
@@ -142,7 +143,7 @@ impl Response {
 /// How the end of a body is marked (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// HEAD, 1xx, 204 and 304 have no body whatever the headers say.
+    /// There is no body: responses to HEAD and with status 1xx, 204 and 304 have none, whatever the headers say.
     Empty,
     /// This many bytes are left.
     Length(usize),
@@ -191,7 +192,7 @@ impl Connection {
         )?)
     }
 
-    /// Connects as [`Connection::open`] does, but by means of [`from_elsewhere`].
+    /// Connects as [`Connection::open`] does, but through [`from_elsewhere`].
     ///
     /// # Errors
     /// Those of bind(2) and connect(2).
@@ -201,8 +202,8 @@ impl Connection {
 
     fn over(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(SILENCE))?;
-        stream.set_write_timeout(Some(SILENCE))?;
+        stream.set_read_timeout(Some(MAX_SILENCE))?;
+        stream.set_write_timeout(Some(MAX_SILENCE))?;
         Ok(Connection {
             stream,
             unread: Vec::new(),
@@ -252,7 +253,7 @@ impl Connection {
             .map_err(midway)?
         {
             response.body.extend_from_slice(&piece);
-            if response.body.len() > MAX_BODY {
+            if response.body.len() > MAX_BODY_BYTES {
                 return Err(ExchangeError::BodyTooLong);
             }
         }
@@ -268,7 +269,7 @@ impl Connection {
             if let Some(at) = find(&self.unread, b"\r\n\r\n") {
                 break at + 4;
             }
-            if self.unread.len() > MAX_HEAD {
+            if self.unread.len() > MAX_HEAD_BYTES {
                 return Err(ExchangeError::HeadTooLong);
             }
             self.fill()?;
@@ -277,8 +278,8 @@ impl Connection {
         parse_head(&block[..end - 4])
     }
 
-    /// Reads the next piece of a body as it arrives; returns `None` at the end of the body. For tests of streaming: a
-    /// piece is the result of one read, not a chunk.
+    /// Reads the next piece of a body as it arrives; returns `None` at the end of the body. A piece is the result of
+    /// one read, not a chunk, so tests can observe streaming.
     ///
     /// # Errors
     /// [`ExchangeError`] says what was wrong with the response.
@@ -357,7 +358,7 @@ impl Connection {
             if let Some(at) = find(&self.unread, b"\r\n") {
                 break at;
             }
-            if self.unread.len() > MAX_HEAD {
+            if self.unread.len() > MAX_HEAD_BYTES {
                 return Err(ExchangeError::HeadTooLong);
             }
             self.fill()?;
@@ -486,7 +487,8 @@ pub fn exchange(address: SocketAddr, request: &[u8]) -> Result<Response, Exchang
     let method = request.split(|b| *b == b' ').next().unwrap_or_default();
     let method = String::from_utf8_lossy(method).into_owned();
     let mut connection = Connection::open(address)?;
-    // A server may respond and close before it has read everything; then the response counts.
+    // A server may respond and close before it has read everything, so a failed send is reported only if there is no
+    // valid response.
     let sent = connection.send(request);
     connection
         .read_response(&method)

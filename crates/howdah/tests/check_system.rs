@@ -1,5 +1,5 @@
-//! What `howdah check` and the start find out about the system: files that the server's users cannot open, settings
-//! that PHP refuses, circles of redirects, hosts without HTTPS.
+//! Mistakes and advice that `howdah check` reports and that need more than the configuration's text: files that the
+//! server's users cannot open, settings that PHP refuses, redirect loops, hosts without HTTPS.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn check(scratch: &Scratch, text: &str) -> (i32, String) {
     (code, err + &out)
 }
 
-/// Returns a site in `home/site`, and its configuration.
+/// Creates a site in `home/site`. Returns the scratch directory that contains it, and its configuration.
 fn site_of_another_user(name: &str) -> (Scratch, String) {
     let scratch = Scratch::new(name);
     scratch.write("home/site/index.php", "<?php echo 'page';");
@@ -56,7 +56,7 @@ fn directory_that_stops_the_server_is_named_by_check_and_start() {
     let (code, _, said) = run(serve.args(["--control", "c.sock"]).current_dir(&scratch.0));
     assert_ne!(code, 0, "{said}");
     assert!(said.contains(&expected), "{expected}\n{said}");
-    // A group of the user may enter.
+    // The user's group may enter.
     set_mode(&home, 0o710);
     let gid = howdah_os::account::find_user(USER).unwrap().gid;
     std::os::unix::fs::chown(&home, None, Some(gid)).unwrap();
@@ -128,7 +128,7 @@ fn closed_root_and_unreadable_files_are_advice() {
 fn settings_of_a_site_that_php_cannot_parse_are_advice() {
     let scratch = Scratch::new("site-settings");
     scratch.write("web/index.php", "<?php");
-    let site = |settings: &str| {
+    let check_site = |settings: &str| {
         let text = format!("[[site]]\nroot = \"web\"\n[site.php_value]\n{settings}\n");
         let (code, said) = check(&scratch, &text);
         assert_eq!(code, 0, "{said}");
@@ -148,18 +148,18 @@ fn settings_of_a_site_that_php_cannot_parse_are_advice() {
             "`error_reporting` is a number for a site, not `E_ALL`",
         ),
     ] {
-        let said = site(setting);
+        let said = check_site(setting);
         assert!(said.contains(expected), "{setting}\n{said}");
     }
-    let said = site("memory_limit = \"1G\"\nerror_reporting = 32767");
+    let said = check_site("memory_limit = \"1G\"\nerror_reporting = 32767");
     assert!(!said.contains("PHP reports"), "{said}");
 }
 
 #[test]
-fn redirects_in_a_circle_are_advice() {
+fn redirect_loops_are_advice() {
     let scratch = Scratch::new("circles");
     scratch.write("web/index.php", "<?php");
-    let said = |rules: &str| {
+    let count_loops = |rules: &str| {
         let text = format!(
             "listen = \"127.0.0.1:8080\"\n[[site]]\nroot = \"web\"\nhosts = [\"shop.test\", \"www.shop.test\"]\n{rules}"
         );
@@ -176,20 +176,20 @@ fn redirects_in_a_circle_are_advice() {
         "prefix = \"/old\"\nredirect = \"/old/new$1\"",
         "path = \"/a\"\nredirect = \"http://www.shop.test/a\"",
     ] {
-        assert_eq!(said(&rule(circle)), 1, "{circle}");
+        assert_eq!(count_loops(&rule(circle)), 1, "{circle}");
     }
     for straight in [
-        // Nothing here has TLS, so another server gets the request.
+        // This server has no TLS, so another server gets the request.
         "redirect = \"https://shop.test$request_uri\"",
         "redirect = \"http://other.test$request_uri\"",
         "prefix = \"/old\"\nredirect = \"/new$1\"",
         "redirect = \"http://shop.test$request_uri\"\nheader = { Host = \"www.*\" }",
     ] {
-        assert_eq!(said(&rule(straight)), 0, "{straight}");
+        assert_eq!(count_loops(&rule(straight)), 0, "{straight}");
     }
-    // A page for maintenance: another rule handles the target.
+    // Another rule handles the target, as with a maintenance page.
     let page = rule("path = \"/away\"\nreturn = 503");
-    assert_eq!(said(&(page + &rule("redirect = \"/away\""))), 0);
+    assert_eq!(count_loops(&(page + &rule("redirect = \"/away\""))), 0);
 }
 
 #[test]
@@ -200,21 +200,24 @@ fn hosts_and_options_of_https_without_tls_are_advice() {
         true => "user = \"nobody\"\n",
         false => "",
     };
-    let advice = |top: &str, site: &str| {
+    let count_advice = |top: &str, site: &str| {
         let text = format!("{user}{top}\n[[site]]\nroot = \"web\"\n{site}\n");
         let (code, said) = check(&scratch, &text);
         assert_eq!(code, 0, "{said}");
         said.lines().filter(|line| line.contains("NoHttps")).count()
     };
     let public = "hosts = \"example.org\"";
-    assert_eq!(advice("listen = \":8080\"", public), 1);
-    assert_eq!(advice("", "https_redirect = true"), 1);
-    assert_eq!(advice("", "hsts = \"max-age=60\""), 1);
-    // Only this machine, or a name that is not public.
-    assert_eq!(advice("", public), 0);
-    assert_eq!(advice("listen = \":8080\"", "hosts = \"shop.test\""), 0);
+    assert_eq!(count_advice("listen = \":8080\"", public), 1);
+    assert_eq!(count_advice("", "https_redirect = true"), 1);
+    assert_eq!(count_advice("", "hsts = \"max-age=60\""), 1);
+    // The server listens on loopback only, or the host is not public.
+    assert_eq!(count_advice("", public), 0);
+    assert_eq!(
+        count_advice("listen = \":8080\"", "hosts = \"shop.test\""),
+        0
+    );
     // A proxy handles TLS.
     let proxy = "listen = \":8080\"\n[trusted_proxies]\nnetworks = \"10.0.0.1\"";
-    assert_eq!(advice(proxy, public), 0);
-    assert_eq!(advice(proxy, "https_redirect = true"), 0);
+    assert_eq!(count_advice(proxy, public), 0);
+    assert_eq!(count_advice(proxy, "https_redirect = true"), 0);
 }

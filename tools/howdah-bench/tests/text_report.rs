@@ -150,7 +150,7 @@ fn report_names_a_bimodal_latency() {
     let lines = misled::misleading_figures(&run);
     let line = lines.iter().find(|l| l.figure == "Total (mean)").unwrap();
     assert!(
-        line.truth.starts_with("nobody waited that long"),
+        line.truth.starts_with("no request took that long"),
         "{line:?}"
     );
 }

@@ -295,7 +295,7 @@ fn verdict_states_bounds_for_limited_rows() {
         text::comparison_text(&table.cells[0], &table.cells[0].rows[row])
     };
     assert_eq!(against(&table, second), "at least 1.60 times [1.60, 1.60]");
-    // The faster one of these two was not the one that the load tester limited.
+    // The load tester limited the slower of these two.
     assert_eq!(against(&table, third), "invalid: generator-bound");
     let cell = &mut table.cells[0];
     cell.rows[first].figures.generator_bound = Some("it used 90 % of a core".to_owned());

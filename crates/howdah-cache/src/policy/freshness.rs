@@ -33,7 +33,8 @@ pub enum PageState {
 }
 
 impl Freshness {
-    /// Returns `current_age`, in milliseconds. A clock that was set back does not change it.
+    /// Returns `current_age` of §4.2.3, in milliseconds. It is never below the initial age, even if the clock was set
+    /// back.
     pub fn age(&self, now: Millis) -> Millis {
         self.initial_age
             .saturating_add(now.saturating_sub(self.received))
@@ -57,12 +58,12 @@ impl Freshness {
         }
     }
 
-    /// Returns the milliseconds for which it is still fresh; negative once it is stale.
+    /// Returns the milliseconds for which it is still fresh; 0 or negative once it is not.
     pub fn ttl(&self, now: Millis) -> i64 {
         self.lifetime as i64 - self.age(now) as i64
     }
 
-    /// Returns when the response may no longer be used, except after validation.
+    /// Returns the time from which the response may be used only after validation. Ignores `always_validate`.
     pub fn useless_at(&self) -> Millis {
         let beyond = self.while_revalidate.max(self.if_error);
         let fresh_until = self.received.saturating_add(self.lifetime);
@@ -105,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_set_back_makes_nothing_younger() {
+    fn age_is_the_initial_age_if_the_clock_was_set_back_before_the_response() {
         assert_eq!(PAGE.age(0), 2_000);
         assert_eq!(PAGE.state(0), PageState::Fresh);
     }
 
     #[test]
-    fn no_cache_is_never_served_unasked() {
+    fn no_cache_is_never_served_without_validation() {
         let page = Freshness {
             always_validate: true,
             ..PAGE

@@ -181,8 +181,8 @@ pub enum PhpUse {
 /// for it.
 ///
 /// # Errors
-/// There is no such PHP, or no library fits it. Where several programs come into question, the reason is that of the
-/// preferred one.
+/// There is no such PHP, or no library fits it. If there are several candidates, the reason is that of the preferred
+/// one.
 pub fn find(configured: Option<&PhpChoice>, purpose: PhpUse) -> Result<PhpProgram, PhpUnfit> {
     let named = std::env::var(PHP_VARIABLE)
         .ok()
@@ -295,8 +295,8 @@ pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
     ))
 }
 
-/// Returns why a PHP program failed: what it has written and, if it has written nothing or a signal has killed it, how
-/// it ended.
+/// Returns why a PHP program failed: its output, and its exit status or signal if it has written nothing or a signal
+/// has killed it.
 fn why_it_failed(status: ExitStatus, said: &str) -> String {
     let how = match (status.code(), status.signal()) {
         (_, Some(signal)) => format!("it was killed by {}", exit_text(Exit::Signal(signal))),

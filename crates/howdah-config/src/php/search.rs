@@ -25,7 +25,7 @@ const DIRECTORIES: [&str; 6] = [
 const REMI: &str = "/opt/remi";
 
 /// Returns the PHP programs of this machine, the preferred one first, and among programs of a kind the newest version.
-/// The files of a kind are read only when the iterator comes to them.
+/// The files of a kind are read only when the iterator reaches them.
 pub fn programs(purpose: PhpUse) -> impl Iterator<Item = (PathBuf, PhpHost)> {
     let first = match purpose {
         PhpUse::Serve => 0,

@@ -463,7 +463,8 @@ impl Lane {
         table.to_wake.extend(state.waker.take());
     }
 
-    /// Returns when the child began with a request: the child's own value, limited to what is possible.
+    /// Returns when the child began with a request. The child states this time itself, so it is limited to possible
+    /// values.
     pub fn claimed_ns(&self, in_flight: &InFlightRequest, slot: u32) -> u64 {
         let now = sys::now_ns();
         match self.port.begun_ns(slot) {

@@ -2,7 +2,7 @@
 //! It does not know the format of records.
 //!
 //! Only readability is watched. If a socket is also watched for room, its thread wakes each time the backend has read
-//! something, which is at each request. Therefore room is watched only after a send has found none, through a
+//! something, which happens at each request. Therefore room is watched only after a send has found none, through a
 //! descriptor of its own.
 
 use std::io;

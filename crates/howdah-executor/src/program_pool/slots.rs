@@ -1,5 +1,5 @@
-//! The slots of a pool: each has a listening socket and the program behind it, with one state. This module starts and
-//! ends nothing.
+//! The slots of a pool: each has a listening socket and the program behind it, with one state. This module only stores
+//! them: it starts and stops no program.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::programs::spawner_client::SpawnedProcess;
 pub(super) enum SlotStage {
     /// The slot has no program.
     Empty,
-    /// The program has been ordered. It serves once it responds, or once it has lived for a while.
+    /// The program has been ordered from the spawner. It serves once it responds, or once it has lived for a while.
     Starting,
     /// The program gets requests.
     Serving {
@@ -24,9 +24,9 @@ pub(super) enum SlotStage {
         /// When the program is terminated if it has not responded.
         until: Instant,
     },
-    /// The program gets no more requests, and is ended when it has none left.
+    /// The program gets no more requests, and is terminated when it has none left.
     Retiring {
-        /// When the program is ended even if it still has requests.
+        /// When the program is terminated even if it still has requests.
         until: Instant,
     },
     /// The program has been sent SIGTERM; the spawner sends SIGKILL.
@@ -51,10 +51,11 @@ pub(super) struct ProgramSlot {
     pub replace_after: u64,
     /// The program has responded to GET_VALUES, so it can be asked whether it is free.
     pub responds_to_probe: bool,
-    /// A question to the program is under way.
+    /// The program has been asked whether it is free, and has not responded yet.
     pub probe_under_way: bool,
-    /// When the program was last seen running a request or having served one.
+    /// The time of the last check at which the program was running a request, or had served one since the check before.
     pub idle_since: Instant,
+    /// The number of requests that programs on this socket had served at the last check.
     pub served_seen: u64,
     /// Distinguishes a program from earlier ones in the slot.
     pub incarnation: u64,

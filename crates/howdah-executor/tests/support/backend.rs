@@ -1,4 +1,4 @@
-//! A FastCGI backend that a test scripts at the level of records: one thread that accepts and one thread per
+//! A FastCGI backend whose behaviour a test scripts record by record: one thread that accepts and one thread per
 //! connection. It has its own implementation of records, so the code under test is not tested against itself.
 
 use std::io::{Read, Write};
@@ -30,10 +30,11 @@ impl ReceivedRequest {
     }
 }
 
-/// The records that all connections share.
+/// The requests and counters that all connections of a backend share.
 #[derive(Default)]
-pub struct BackendRecords {
+pub struct BackendLedger {
     pub seen: Mutex<Vec<ReceivedRequest>>,
+    /// The number of connections that were accepted. A probe does not count.
     pub connections: AtomicUsize,
     pub open: AtomicUsize,
     pub max_open: AtomicUsize,
@@ -45,7 +46,7 @@ pub struct BackendRecords {
 /// The backend's end of a connection, for a test's script.
 pub struct ScriptedConnection {
     stream: UnixStream,
-    ledger: Arc<BackendRecords>,
+    ledger: Arc<BackendLedger>,
     pub connection: usize,
     /// The header of the first record, which was read to distinguish a probe from a request.
     first: Option<[u8; 8]>,
@@ -88,7 +89,7 @@ impl ScriptedConnection {
         Some(content)
     }
 
-    /// Reads the head of a request, without its STDIN.
+    /// Reads a request up to the end of its parameters, without its STDIN. Returns `None` if the other end has closed.
     pub fn request_head(&mut self) -> Option<ReceivedRequest> {
         let mut seen = ReceivedRequest {
             connection: self.connection,
@@ -172,10 +173,10 @@ fn pairs(mut bytes: &[u8]) -> Vec<(String, String)> {
     found
 }
 
-/// A running backend. Dropping it closes its socket.
+/// A running backend. Dropping it closes its socket and removes the socket's file.
 pub struct ScriptedBackend {
     pub path: PathBuf,
-    pub ledger: Arc<BackendRecords>,
+    pub ledger: Arc<BackendLedger>,
     directory: Option<TempDir>,
     acceptor: Option<std::thread::JoinHandle<()>>,
 }
@@ -187,9 +188,9 @@ impl ScriptedBackend {
     ) -> ScriptedBackend {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let mut fake = ScriptedBackend::at(path, script);
-        fake.directory = Some(directory);
-        fake
+        let mut backend = ScriptedBackend::at(path, script);
+        backend.directory = Some(directory);
+        backend
     }
 
     /// Runs `script` for each connection, on a socket at this path.
@@ -198,7 +199,7 @@ impl ScriptedBackend {
         script: impl Fn(&mut ScriptedConnection) + Send + Sync + 'static,
     ) -> ScriptedBackend {
         let listener = UnixListener::bind(&path).unwrap();
-        let ledger = Arc::new(BackendRecords::default());
+        let ledger = Arc::new(BackendLedger::default());
         let acceptor = std::thread::spawn({
             let (ledger, script) = (ledger.clone(), Arc::new(script));
             move || accept(&listener, &ledger, &script)
@@ -232,8 +233,8 @@ impl ScriptedBackend {
     }
 }
 
-/// Returns the configuration of a pool for these backends, with four requests at once on each. Tests change the values
-/// that they are about.
+/// Returns the configuration of a pool for these backends, each with at most four connections. A test changes the
+/// values that it is about.
 pub fn fastcgi_config(backends: Vec<FastCgiBackend>) -> FastCgiConfig {
     FastCgiConfig {
         name: "test".to_owned(),
@@ -272,7 +273,7 @@ type ConnectionScript = Arc<dyn Fn(&mut ScriptedConnection) + Send + Sync>;
 
 fn accept(
     listener: &UnixListener,
-    ledger: &Arc<BackendRecords>,
+    ledger: &Arc<BackendLedger>,
     script: &Arc<impl Fn(&mut ScriptedConnection) + Send + Sync + 'static>,
 ) {
     let script: ConnectionScript = script.clone();

@@ -23,14 +23,14 @@ impl Cluster {
     /// Returns a client of the primary that holds this key. All seeds are asked concurrently, so a hung seed delays
     /// nothing. A seed that is cut off from the cluster replies with an error.
     pub async fn client(&self, key: &str) -> Result<Client, RedisError> {
-        let asked = self.seeds.iter().map(|seed| async move {
-            let answer = find_primary(seed, key).await;
-            answer.map_err(|error| format!("{}: {error}", seed.get_connection_info().addr()))
+        let lookups = self.seeds.iter().map(|seed| async move {
+            let found = find_primary(seed, key).await;
+            found.map_err(|error| format!("{}: {error}", seed.get_connection_info().addr()))
         });
-        let mut asked: FuturesUnordered<_> = asked.collect();
+        let mut lookups: FuturesUnordered<_> = lookups.collect();
         let mut failed = Vec::new();
-        while let Some(answer) = asked.next().await {
-            match answer {
+        while let Some(found) = lookups.next().await {
+            match found {
                 Ok(primary) => return Ok(primary),
                 Err(why) => failed.push(why),
             }
@@ -57,8 +57,8 @@ async fn find_primary(seed: &Client, key: &str) -> Result<Client, RedisError> {
         return Err(RedisError::from((ErrorKind::Client, what, how)));
     }
     let mut exists = redis::cmd("EXISTS");
-    let known: Result<u64, _> = exists.arg(key).query_async(&mut connection).await;
-    let Err(error) = known else {
+    let reply: Result<u64, _> = exists.arg(key).query_async(&mut connection).await;
+    let Err(error) = reply else {
         return Ok(seed.clone());
     };
     // Redirections with `ASK` are not followed, because their target does not hold the slot yet.

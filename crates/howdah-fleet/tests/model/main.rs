@@ -1,4 +1,4 @@
-//! Explores the protocol with a model checker. It runs the production code, with three members of which two write, and
+//! Explores the protocol with a model checker. It runs the production code, with three members, two of which write, and
 //! a registry whose messages are lost, late and out of order, that is emptied, and that falls back to an older state.
 //!
 //! A page is represented by the version of the database at the time of its render. The property: a member that may
@@ -81,7 +81,7 @@ enum ExchangeFate {
     Late,
     /// The exchange is lost.
     Lost,
-    /// All exchanges get replies, up to the one by which the member joins. Then the member is cut off.
+    /// All exchanges get replies until the member has joined. Then the member is cut off.
     JoinsOnly,
 }
 

@@ -90,7 +90,7 @@ impl FileParser<'_> {
             let address = Address::parse(word).ok_or("it is neither an address nor a host name")?;
             // Users write `Allow from none`, which Apache takes for the name of a host that does not exist.
             if address == Address::Host && !word.eq_ignore_ascii_case("none") {
-                let why = "names of hosts are not looked up: nobody has that name";
+                let why = "names of hosts are not looked up, so no client has this name";
                 self.file.notes.push(refusing(note(line, why)));
             }
             let compat = self.compat(line);
@@ -155,13 +155,13 @@ impl FileParser<'_> {
                 Requirement::Address(networks.ok_or("it is not an address")?)
             }
             "host" => {
-                let why = "names of hosts are not looked up: nobody has that name";
+                let why = "names of hosts are not looked up, so no client has this name";
                 self.file.notes.push(refusing(note(line, why)));
                 expression::text(rest.as_bytes()).ok_or("the expression has a mistake")?;
                 Requirement::Host
             }
             "forward-dns" => {
-                let why = "names of hosts are not looked up: nobody has that name";
+                let why = "names of hosts are not looked up, so no client has this name";
                 self.file.notes.push(refusing(note(line, why)));
                 Requirement::ForwardDns
             }
@@ -185,7 +185,7 @@ impl FileParser<'_> {
             | "dbd-group" | "dbd-login" | "dbd-logout" => {
                 self.file
                     .notes
-                    .push(refusing(note(line, "is not supported: nobody is granted")));
+                    .push(refusing(note(line, "is not supported: no client meets it")));
                 Requirement::Unknown
             }
             _ => return Err("nothing of that name can be required"),
@@ -248,7 +248,7 @@ impl FileParser<'_> {
                 "authtype" => {
                     let kind = one_argument(all)?.to_ascii_lowercase();
                     if !matches!(&*kind, "basic" | "none") {
-                        unsupported = Some("only Basic is supported: nobody is let in");
+                        unsupported = Some("only Basic is supported: access is denied");
                     }
                     authn.kind = Some(kind);
                 }
@@ -262,7 +262,7 @@ impl FileParser<'_> {
                     require_arguments(1, all)?;
                     let other = all.iter().any(|name| !name.eq_ignore_ascii_case("file"));
                     if other {
-                        unsupported = Some("only `file` is supported: nobody is let in");
+                        unsupported = Some("only `file` is supported: access is denied");
                     }
                     authn.other_provider = Some(other);
                 }

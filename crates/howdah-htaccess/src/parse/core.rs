@@ -81,7 +81,7 @@ impl FileParser<'_> {
                     return Some(Ok(()));
                 }
                 if name != "sslrequiressl" {
-                    let why = "is not supported: nobody is let in";
+                    let why = "is not supported: access is denied";
                     self.file.notes.push(note(line, why));
                 }
                 let origin = self.origin(line);

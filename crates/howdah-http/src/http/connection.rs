@@ -661,7 +661,7 @@ impl<H: RequestHandler> Http1Connection<H> {
 
 type ReceivedHead = (RequestHead, RequestFraming, usize);
 
-/// Returns whether memory is too short to wait for the rest of a head of which this many bytes have arrived.
+/// Returns whether memory is too short to wait for the rest of a head after this many of its bytes have arrived.
 fn lacks_memory_for_head(bytes: usize) -> bool {
     match memory::pressure() {
         MemoryPressure::None => false,

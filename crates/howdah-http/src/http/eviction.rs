@@ -238,7 +238,7 @@ mod tests {
         assert!(!is_evicted(&all[1].1) && !is_evicted(&all[0].1));
         assert!(waiting.evict(EvictionQueue::Idle, None).is_some());
         assert!(is_evicted(&all[0].1));
-        // When it is no longer busy, it can be found again.
+        // A connection that is no longer busy is found again.
         all[1].1.busy.store(false, Ordering::Relaxed);
         waiting.wait(all[1].0, EvictionQueue::Idle, 12);
         assert_eq!(waiting.waiting_since(EvictionQueue::Idle), Some(12));

@@ -161,7 +161,11 @@ mod tests {
         slots.set_limit(3);
         assert_eq!(take_all(&slots).len(), 3, "free places go at once");
         slots.set_limit(0);
-        assert_eq!(slots.limit(), 1, "none at all would serve nobody");
+        assert_eq!(
+            slots.limit(),
+            1,
+            "with a limit of 0, no client would be served"
+        );
     }
 
     #[tokio::test]

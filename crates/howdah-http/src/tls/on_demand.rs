@@ -266,7 +266,7 @@ mod tests {
         };
         let (on_demand, name) = (demand.on_demand.clone(), "shop.example.net");
         let wait_for = |name: &str| demand.wait_for(name, client(1));
-        assert!(wait_for(name).is_none(), "nobody hears of it");
+        assert!(wait_for(name).is_none(), "no reporter is set");
         on_demand.set_reporter(Box::new(|_, _| ()));
         let mut waiting = wait_for(name).expect("it may come");
         let mut other = wait_for("other.example.net").expect("it may come");

@@ -286,7 +286,7 @@ fn translate_other_restriction(
     }
 }
 
-/// Translates `Require` lines, of which one has to be met, and containers.
+/// Translates containers and `Require` lines, at least one of which must be met.
 fn parse_requirements(
     context: &HostContext<'_, '_>,
     lines: &[Directive],

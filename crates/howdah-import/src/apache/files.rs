@@ -136,7 +136,7 @@ fn translate_allow_override(context: &HostContext<'_, '_>, site: &mut SiteTable)
         match (on, reads(line)) {
             (true, false) if below_root => context.ledger.mark_missing_protection(
                 line.id,
-                ".htaccess files count in the whole site: see that nobody can write one there",
+                ".htaccess files count in the whole site: make sure that no other user can write one there",
             ),
             (true, false) => context
                 .ledger

@@ -6,7 +6,7 @@ use crate::target::{TargetConfig, TomlValue};
 
 /// The options of the whole server, and what their directives depend on.
 pub struct GlobalSettings<'s, 'a> {
-    /// What was read of the main server, which the settings come from.
+    /// The main server, whose directives the settings come from.
     pub server: &'s ServerContext<'a>,
     /// The configuration that they are written to.
     pub config: &'s mut TargetConfig,

@@ -1,4 +1,4 @@
-//! Translates logs, of which Howdah has one for all sites: `CustomLog`, `LogFormat`, `ErrorLog`.
+//! Translates logs: `CustomLog`, `LogFormat`, `ErrorLog`. All sites of Howdah share one log of each kind.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The requirements that a client must meet, as a formula, and its translation into rules that deny all other requests.
+//! The requirements for access as a formula over requests, and the translation of this formula into rules that deny all
+//! other requests.
 
 use crate::rule_condition::{PathMatch, RuleCondition};
 
@@ -11,7 +12,7 @@ pub enum AccessFormula {
     Denied,
     /// Requests that meet this condition.
     Condition(RuleCondition),
-    /// Requests with a valid password of one of these users and groups; empty for any user.
+    /// Requests with a valid password of one of these users and groups. An empty list permits any user.
     Login(Vec<String>),
     /// Requests that the inner formula does not grant.
     Not(Box<AccessFormula>),
@@ -35,7 +36,7 @@ pub struct AccessDemands {
 pub struct PasswordDemand {
     /// Requests that need no password.
     pub exempt: Vec<RuleCondition>,
-    /// The permitted users and groups; empty for any user.
+    /// The permitted users and groups. An empty list permits any user.
     pub require: Vec<String>,
 }
 
@@ -200,7 +201,7 @@ fn merge_conditions(parts: Vec<AccessFormula>) -> Result<RuleCondition, ()> {
     Ok(all)
 }
 
-/// Returns the requests that meet both conditions, or `None` if a single rule cannot express it.
+/// Returns the requests that meet both conditions, or `None` if the condition of a single rule cannot express this.
 pub fn intersection(one: &RuleCondition, other: &RuleCondition) -> Option<RuleCondition> {
     let mut both = one.clone();
     both.paths = match (&one.paths, &other.paths) {

@@ -10,7 +10,7 @@ use crate::ledger::ImportLedger;
 use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 
-/// What a zone counts: the clients by which key, and at which rate. Without a rate it counts connections.
+/// A zone: the key that distinguishes clients, and the permitted rate. A zone without a rate counts connections.
 #[derive(Clone, Debug)]
 pub struct LimitZone {
     by: Option<String>,

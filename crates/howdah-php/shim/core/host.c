@@ -14,8 +14,8 @@
 typedef int main_function(int, char **, char **);
 typedef int start_function(main_function *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
 
-/* Removes this library from LD_PRELOAD, before anything can start a process that would inherit it. What stands behind
- * it is the user's, and stays. The string itself is changed because /proc/self/environ shows it. */
+/* Removes this library from LD_PRELOAD, before anything can start a process that would inherit it. The libraries
+ * behind it are the user's, and stay. The string itself is changed because /proc/self/environ shows it. */
 static void leave_preload(char **environment)
 {
 	static const char name[] = "LD_PRELOAD=", descriptor[] = "/proc/self/fd/";

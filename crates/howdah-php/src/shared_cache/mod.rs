@@ -32,7 +32,7 @@ use howdah_proto::shm::Region;
 use crate::sys;
 use shard::{Shard, ShardEntry};
 
-/// Maximum number of values of which a request remembers the version that it read.
+/// The maximum number of values for which a request remembers the version that it read.
 const MAX_TRACKED_READS: usize = 100_000;
 
 /// The result of storing a value.

@@ -68,7 +68,7 @@ pub struct TestFront {
     reports: Vec<ZygoteReport>,
     pub children: Vec<(ChildId, i32)>,
     pub opcache: bool,
-    /// Whether a child out of which PHP has bailed is replaced while a request waits.
+    /// Whether a child whose run ended in a bailout of PHP is replaced while a request waits.
     pub replaces_bailed_out: bool,
     log: Arc<Mutex<String>>,
     log_reader: Option<JoinHandle<()>>,

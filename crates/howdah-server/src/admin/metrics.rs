@@ -160,7 +160,7 @@ families! {
         howdah_cache_checks_total Counter [site, result] "Stored pages compared with a fresh response, in a dry run or by the shadow check.";
         howdah_cache_dry_run_total Counter [site, result] "Requests by the result that the cache would have had.";
         howdah_fleet_members Gauge [] "Members of the fleet.";
-        howdah_fleet_members_silent Gauge [] "Silent members, because of which no stored page is served.";
+        howdah_fleet_members_silent Gauge [] "Silent members. While there are any, no member serves stored pages.";
         howdah_fleet_lease_seconds Gauge [] "Remaining time of the lease.";
         howdah_fleet_confirmation_seconds Histogram [] "Time from a write until all members have confirmed it.";
         howdah_fleet_unheard_writes_total Counter [] "Writes that the other members did not confirm.";

@@ -176,8 +176,8 @@ impl StatusPage {
 }
 
 impl StatusPage {
-    /// Returns whether this request is for the page, by a client that may see it. For all other clients the path means
-    /// what it would mean without a status page.
+    /// Returns whether this request is for the page, by a client that may see it. For all other clients, requests of
+    /// the path are handled as if there were no status page.
     pub fn answers(&self, request: &RequestHead, client: &Client<'_>) -> bool {
         request.path() == self.path.as_bytes() && self.allows(request, client)
     }

@@ -7,7 +7,7 @@ use howdah_cache::Pass;
 use howdah_cache::pass::PassCounters;
 use serde::{Deserialize, Serialize};
 
-/// The message is logged after this many responses of which none could be stored.
+/// The message is logged once this many responses have been examined and none of them could be stored.
 const MIN_RESPONSES_TO_REPORT: u64 = 20;
 
 /// The counters of visitors' own responses that were examined.

@@ -28,7 +28,7 @@ pub(super) struct FleetExplanation {
     member: String,
     /// For how many seconds this server serves stored pages without Valkey; 0 if it serves none.
     lease_left: f64,
-    /// Silent members, because of which no member serves stored pages.
+    /// Silent members. While there are any, no member serves stored pages.
     silent: Vec<String>,
     /// What happens on the other members; `None` for a member that has not answered.
     answers: BTreeMap<String, Option<String>>,
@@ -58,7 +58,7 @@ impl FleetExplanation {
         if !self.silent.is_empty() {
             let _ = writeln!(
                 out,
-                "  silent members, because of which no member serves stored pages: {}",
+                "  no member serves stored pages, because these members are silent: {}",
                 self.silent.join(", ")
             );
         }

@@ -1,7 +1,7 @@
 //! An upgrade: for a while a server has two processes that serve HTTP. The one that is about to exit serves no stored
-//! page from the moment it hands over, since it is not notified of the writes of the other's scripts. The writes of its
-//! own last scripts are sent to the other process before their responses are sent, as in a fleet, so the other's pages
-//! are never older than a write whose response has been sent.
+//! page from the moment it hands over, because it is not notified of the writes of the new process's scripts. The
+//! writes of its own last scripts are sent to the new process before their responses are sent, as in a fleet. So no
+//! page of the new process is older than a write whose response has been sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use super::{PageCache, SiteCache, fleet};
 use crate::script::pump::Confirmation;
 use howdah_site::site::Sites;
 
-/// Passes a purge on: its number, which counts up from 1, and its text.
+/// Passes a purge on. The arguments are its number, which counts up from 1, and its text.
 pub type SendPurge = Box<dyn Fn(u64, String) + std::marker::Send>;
 
 /// The process that takes over from this one. All configurations share one value.
@@ -56,7 +56,8 @@ impl Successor {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops serving stored pages. Purges are passed on by `send` once [`PageCache::hand_over`] has been called.
+    /// Stops serving stored pages in this process. Purges are passed on by `send` once [`PageCache::hand_over`] has
+    /// been called.
     pub fn take_over(&self, send: SendPurge) {
         self.outbox().send = Some(send);
         self.has_taken_over.store(true, Ordering::SeqCst);
@@ -67,14 +68,15 @@ impl Successor {
         self.confirmed.send_modify(|n| *n = number.max(*n));
     }
 
-    /// Records that there is no successor, or no longer one. No purge waits for it.
+    /// Records that no successor will confirm purges, because there is none or it has exited. From then on, this
+    /// process serves no stored page, and no response waits for a confirmation.
     pub fn mark_gone(&self) {
         self.has_taken_over.store(true, Ordering::SeqCst);
         self.confirm(u64::MAX);
     }
 
-    /// Returns whether the successor has taken over. This is checked for each hit; a page that is being sent when it
-    /// changes was requested before.
+    /// Returns whether the successor has taken over. This is checked for each hit. A page that is already being sent
+    /// when the value changes was requested before the change.
     pub fn has_taken_over(&self) -> bool {
         self.has_taken_over.load(Ordering::Acquire)
     }
@@ -124,7 +126,7 @@ impl PageCache {
     pub(super) fn apply_predecessor_purges(&self, sites: &Sites, purges: &[String]) {
         for purge in purges {
             let Some((site, what, force)) = fleet::parse_purge(purge) else {
-                // The text is from another version.
+                // Another version has written the text, so it is not known which pages are stale.
                 self.invalidate_all();
                 continue;
             };
@@ -140,8 +142,8 @@ impl PageCache {
 }
 
 impl SiteCache {
-    /// Returns whether stored pages may be served now. They may not by a process that has handed over, or by a member
-    /// of a fleet without a lease. This must be called after the page has been found.
+    /// Returns whether stored pages may be served now. A process that has handed over serves none, and neither does a
+    /// member of a fleet without a lease. This must be called after the page has been found.
     pub fn may_serve(&self) -> bool {
         !self.successor.has_taken_over() && self.may_serve_by_fleet()
     }
@@ -155,7 +157,7 @@ impl SiteCache {
     }
 
     /// Returns a future that waits until all other processes and members have carried out the purges so far; `None` if
-    /// there are none.
+    /// there is no other process or member.
     pub fn confirmation(&self) -> Option<Confirmation> {
         if !self.successor.has_taken_over() {
             return self.confirmation_by_fleet();

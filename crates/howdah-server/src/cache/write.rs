@@ -93,7 +93,7 @@ pub fn url_keys(
 impl WriteInvalidation {
     /// Invalidates pages for a response of this status, before it is sent, so the writer never reads an older page, and
     /// again when the script has ended. A response with a client error means that nothing was written; after a server
-    /// error something may have been.
+    /// error, data may have been written.
     pub fn apply(&self, part: &SiteCache, status: u16) {
         // RFC 9111 §4.4 requires this for the URL only after a non-error status.
         if (400..500).contains(&status) || (status >= 500 && !self.everything) {

@@ -349,7 +349,7 @@ impl<'a> CacheRequest<'a> {
         let request = self.ctx.request;
         let why = match self.admission_step(&variant) {
             AdmissionStep::Pass(why) => why,
-            // The responses to these requests say nothing, or only sometimes something, about the page.
+            // The responses to these requests show little or nothing about the page.
             AdmissionStep::Observe if request.method() == b"HEAD" || is_conditional(request) => {
                 Pass::NotYetAdmitted
             }
@@ -362,8 +362,8 @@ impl<'a> CacheRequest<'a> {
         RenderPlan::Pass(self.bypass(why, variant, None))
     }
 
-    /// Returns why the response to the visitor's own request must not be stored, whatever it says. Only under `rfc` is
-    /// it that request which renders the page.
+    /// Returns why the response to the visitor's own request must not be stored, whatever it says. Only under `rfc`
+    /// does that request render the page.
     pub fn storing_forbidden_by(&self) -> Option<Pass> {
         let RequestContext {
             request, client, ..

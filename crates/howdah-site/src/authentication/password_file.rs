@@ -80,10 +80,10 @@ impl Passwords {
     /// Returns the stored password that is checked for an unknown user, so the time of the response does not show which
     /// users exist.
     ///
-    /// A file may have passwords of several kinds: cheap ones of old accounts, expensive ones of new accounts. If all
-    /// unknown users cost the same, a user who costs something else is known to exist. So an unknown name gets one of
-    /// the kinds, as often as users of the file have it. It keeps that kind, also after a restart and nearly always
-    /// after a change of the file, because a known user keeps theirs, too.
+    /// A file may have passwords of several kinds: cheap ones of old accounts, expensive ones of new accounts. If the
+    /// checks of all unknown users took the same time, a user whose check takes another time would be known to exist.
+    /// So an unknown name gets one of the kinds, as often as users of the file have it. It keeps that kind, also after
+    /// a restart and nearly always after a change of the file, because a known user keeps theirs, too.
     ///
     /// Each kind draws a time from the exponential distribution of its number of users, by a keyed hash of the name,
     /// and the earliest time wins. More users of one kind take names from the other kinds and change no other name.

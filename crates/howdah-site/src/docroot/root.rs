@@ -2,8 +2,8 @@
 //! HTTP, on sites, or on which files may be sent (`hidden.rs`).
 //!
 //! A [`RootDir`] holds the directory itself (an `O_PATH` descriptor) and the real path that it had when it was opened.
-//! Every lookup is relative to that descriptor and uses a path without `..`, so no URL leaves the directory. What a
-//! symbolic link below the root may do is the administrator's choice. [`Symlinks::Follow`] is the default, as it is
+//! Every lookup is relative to that descriptor and uses a path without `..`, so no URL leaves the directory. Where
+//! symbolic links below the root may lead is the administrator's choice. [`Symlinks::Follow`] is the default, as it is
 //! nginx's (`disable_symlinks off`) and Apache's (`Options FollowSymLinks`): Debian's WordPress and MediaWiki consist
 //! of links into `/etc` and `/var/lib`, and a user who can place a link in the root can usually place a `.php` file
 //! too.

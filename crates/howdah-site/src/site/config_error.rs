@@ -12,7 +12,7 @@ use crate::watched_file::UnreadableFile;
 pub enum ConfigError {
     /// The root, or the root of an internal location or of `[site.sendfile]`, cannot be opened.
     Root(PathBuf, std::io::Error),
-    /// Not a host name, an address, or `*.` and a name.
+    /// Neither a host name, nor an address, nor `*.` and a name.
     BadHost(String),
     /// A status that is not allowed here, and a description of those that are.
     BadStatus(String, &'static str),
@@ -25,11 +25,11 @@ pub enum ConfigError {
         /// The variable that may continue or replace the host.
         variable: String,
     },
-    /// A redirect leads to the path that it is for.
+    /// A redirect leads back to a path that its own rule matches.
     RedirectLoop(String),
     /// The target of a rewrite or of `try_files` is not an absolute path.
     RelativeTarget(String),
-    /// Not a header name, or one the server sets itself.
+    /// Not a header name, or a header that the server sets itself.
     BadHeaderName(String),
     /// Not a valid header value.
     BadHeaderValue(String),
@@ -49,7 +49,7 @@ pub enum ConfigError {
     PasswordFile(UnreadableFile),
     /// A list of networks cannot be read, or has a line that is not a network.
     NetworkFile(UnreadableFile),
-    /// Two sites have the same host.
+    /// Two sites have the same host: the host, and the names of the sites.
     DuplicateHost(String, String, String),
     /// The configuration has no site.
     NoSite,
@@ -65,8 +65,11 @@ impl fmt::Display for ConfigError {
                 f,
                 "`{host}` is not a host: write `example.org`, `*.example.org` or an address, without a port"
             ),
-            ConfigError::BadStatus(status, may) => {
-                write!(f, "status `{status}` cannot be used here; it may be {may}")
+            ConfigError::BadStatus(status, allowed) => {
+                write!(
+                    f,
+                    "status `{status}` cannot be used here; it may be {allowed}"
+                )
             }
             ConfigError::Template(error) => error.fmt(f),
             ConfigError::OpenRedirect { target, variable } => write!(

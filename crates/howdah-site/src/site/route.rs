@@ -63,7 +63,7 @@ impl RouteInfo {
         }
     }
 
-    /// Notes the user whom `.htaccess` files have let in by a password.
+    /// Notes the user whose password `.htaccess` files have accepted.
     pub(super) fn note_user(&mut self, user: Option<Box<[u8]>>) {
         if let Some(user) = user {
             self.login = Some(Box::new(HtaccessLogin::User(user)));

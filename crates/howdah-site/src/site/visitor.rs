@@ -10,7 +10,7 @@ use crate::client_address::{Client, UNKNOWN_CLIENT};
 /// Who sends a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor<'a> {
-    /// The client, as far as anybody trustworthy knows it.
+    /// The client, as the connection and trusted proxies report it.
     pub client: &'a Client<'a>,
     /// The address that the connection was accepted at; `None` for a unix socket.
     pub local: Option<SocketAddr>,

@@ -101,7 +101,7 @@ impl Howdah {
     }
 }
 
-/// Returns whether a configuration has sites, each of which has a root.
+/// Returns whether a configuration has sites and every site has a root.
 fn names_every_root(config: &str) -> bool {
     let mut sections = config.split("[[site]]").skip(1).peekable();
     let has_root = |section: &str| {

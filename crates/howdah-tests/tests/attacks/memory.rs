@@ -1,4 +1,5 @@
-//! A client that makes the front store far more data than the client sends, in memory or on disk.
+//! Clients that try to fill the front's memory, or the disk with its files: by bodies and heads that they never finish,
+//! and by responses that they do not read.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
@@ -10,7 +11,7 @@ fn front_memory(fixture: &Fixture) -> u64 {
     process_tree::memory(fixture.front(), "Rss").expect("the front is there")
 }
 
-/// Starts clients that have begun to send a body of `length` bytes.
+/// Opens connections on which the headers of a request with a body of `length` bytes have been sent.
 fn uploads(fixture: &Fixture, clients: usize, length: usize) -> Vec<Connection> {
     let begin = |_| {
         let mut client = Connection::open(fixture.address()).unwrap();
@@ -31,9 +32,9 @@ fn body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
     const CLIENTS: usize = 100;
     const BYTES: usize = 500;
     let fixture = Fixture::named("drip").file("a.txt", "a").start();
-    // There are several visitors, so each thread of the front serves one.
-    let visitors = || Connection::open(fixture.address()).unwrap();
-    let mut visitors: Vec<Connection> = (0..6).map(|_| visitors()).collect();
+    // There are several visitors, so that each thread of the front very probably serves one.
+    let open = |_| Connection::open(fixture.address()).unwrap();
+    let mut visitors: Vec<Connection> = (0..6).map(open).collect();
     let mut visit = || {
         for visitor in &mut visitors {
             visitor
@@ -49,7 +50,8 @@ fn body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
         for client in &mut clients {
             client.send("x").unwrap();
         }
-        // An event loop that has sent a response has read everything that arrived before: each byte is read separately.
+        // A front thread that has sent a response has also read everything that arrived before. So it reads each byte
+        // separately.
         visit();
     }
     let grown = front_memory(&fixture).saturating_sub(before);
@@ -77,7 +79,7 @@ fn spilled(fixture: &Fixture) -> u64 {
 }
 
 #[test]
-fn bodies_on_disk_take_no_more_together_than_they_may() {
+fn bodies_on_disk_stay_within_the_total_limit() {
     let builder = Fixture::named("spill-total");
     builder.scratch().writable_dir("spill");
     let fixture = builder
@@ -122,7 +124,7 @@ fn bodies_on_disk_take_no_more_together_than_they_may() {
     assert_eq!(client.read_response("POST").unwrap().status(), 200);
 }
 
-/// Starts clients that have sent most of the headers, or of a body, of this many bytes.
+/// Opens connections on which `begin` and then `bytes` more bytes have been sent. The requests are never completed.
 fn beginnings(fixture: &Fixture, clients: usize, begin: &str, bytes: usize) -> Vec<Connection> {
     let rest = "x".repeat(bytes);
     let begin = |_| {
@@ -139,7 +141,7 @@ const BODY: &str = "POST /hello.php HTTP/1.1\r\nHost: x\r\nContent-Type: text/pl
                     Content-Length: 65000\r\n\r\n";
 
 #[test]
-fn many_beginnings_of_heads_and_bodies_stay_within_the_bound_and_visitors_are_served() {
+fn unfinished_heads_and_bodies_stay_within_the_memory_limit_and_visitors_are_served() {
     for (name, begin, bytes) in [("heads", HEAD, 31_000), ("bodies", BODY, 64_000)] {
         let builder = Fixture::named(&format!("memory-limit-{name}"));
         builder.scratch().writable_dir("spill");
@@ -148,7 +150,7 @@ fn many_beginnings_of_heads_and_bodies_stay_within_the_bound_and_visitors_are_se
             .start();
         fixture.still_serves();
         let before = front_memory(&fixture);
-        // These are fewer clients than the connections that this much memory allows.
+        // 32 MiB of memory allow 1024 connections, so no client is refused because of their number.
         let clients = beginnings(&fixture, 900, begin, bytes);
         fixture.still_serves();
         let grown = front_memory(&fixture).saturating_sub(before);
@@ -159,8 +161,8 @@ fn many_beginnings_of_heads_and_bodies_stay_within_the_bound_and_visitors_are_se
 }
 
 #[test]
-fn limited_address_space_costs_slow_clients_their_memory_and_not_the_front_its_life() {
-    // There are more connections than `auto` would allow, so only the limit on memory applies.
+fn front_survives_slow_clients_when_its_address_space_is_limited() {
+    // `auto` might allow fewer connections than the test opens. With 5000, only the limit on memory applies.
     let builder = Fixture::named("ulimit").config("[limits]\nconnections = 5000");
     let fixture = builder
         .through(&["sh", "-c", "ulimit -v 400000 && exec \"$0\" \"$@\""])
@@ -186,17 +188,17 @@ fn limited_address_space_costs_slow_clients_their_memory_and_not_the_front_its_l
 
 #[test]
 fn memory_of_slow_clients_is_released() {
-    let fixture = Fixture::named("given-back").start();
+    let fixture = Fixture::named("memory-released").start();
     fixture.still_serves();
     let before = front_memory(&fixture);
     let clients = beginnings(&fixture, 1000, BODY, 64_000);
     let grown = || front_memory(&fixture).saturating_sub(before);
     fixture.wait("bodies to be in memory", |_| grown() > 50 << 10);
     drop(clients);
-    fixture.wait("most of it to be given back", |_| grown() < 25 << 10);
+    fixture.wait("most of the memory to be released", |_| grown() < 25 << 10);
 }
 
-/// Starts clients with streams whose windows are closed, each of which requests a page of 70 KB.
+/// Opens HTTP/2 connections with 100 streams each. Every stream requests a page of 70 kB, and its window is closed.
 fn closed_windows(fixture: &Fixture, clients: usize) -> Vec<Http2Frames> {
     let ask = |_| {
         const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -220,15 +222,17 @@ fn pages(name: &str, limits: &str) -> Fixture {
         .start()
 }
 
-fn pages_made(fixture: &Fixture) -> Option<u64> {
+fn rendered_pages(fixture: &Fixture) -> Option<u64> {
     fixture.status()["pools"][0]["accepted_requests"].as_u64()
 }
 
 #[test]
-fn pages_that_are_not_taken_go_to_files_when_memory_is_short() {
+fn unread_pages_go_to_files_when_memory_is_short() {
     let fixture = pages("closed-windows", "");
     let clients = closed_windows(&fixture, 10);
-    fixture.wait("all pages to be made", |f| pages_made(f) >= Some(1000));
+    fixture.wait("all pages to be rendered", |f| {
+        rendered_pages(f) >= Some(1000)
+    });
     // 70 MB are stored for the clients.
     fixture.wait("most pages to be in files", |f| spilled(f) > 35_000_000);
     fixture.still_serves();
@@ -237,12 +241,14 @@ fn pages_that_are_not_taken_go_to_files_when_memory_is_short() {
 }
 
 #[test]
-fn clients_that_hold_most_memory_are_closed_when_memory_is_full() {
+fn clients_that_hold_most_memory_are_disconnected_when_memory_is_full() {
     // Without files, the only way to free memory is to disconnect clients.
     let fixture = pages("full", "response_spill = 0");
     let clients = closed_windows(&fixture, 10);
-    fixture.wait("most pages to be made", |f| pages_made(f) >= Some(450));
-    fixture.wait("clients to be cut off", |f| {
+    fixture.wait("most pages to be rendered", |f| {
+        rendered_pages(f) >= Some(450)
+    });
+    fixture.wait("clients to be disconnected", |f| {
         f.log().contains("ClientTooSlow")
     });
     fixture.wait("visitors to be served", |f| {

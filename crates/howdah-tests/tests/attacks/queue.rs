@@ -4,7 +4,7 @@ use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
 use howdah_tests::http2::{Http2Frames, headers};
 
-/// The requests of the one client: its connections, and the streams of each.
+/// The connections of the client with many requests. Each has [`STREAMS`] streams.
 const CONNECTIONS: usize = 3;
 const STREAMS: u32 = 100;
 

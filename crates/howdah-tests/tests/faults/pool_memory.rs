@@ -94,9 +94,9 @@ fn request_in_damaged_memory_fails_and_the_next_is_served() {
 fn children_that_are_not_known_to_sleep_any_more_are_woken() {
     let fixture = served("memory-sleepers");
     let children = fixture.children();
-    // The damage covers the states of which children sleep and which live; the bytes before them are never changed.
+    // The damage covers the records of which children sleep and which are alive. The bytes before them never change.
     Memory::of(&fixture).write(&[0; 4096 - 64], 64);
     fixture.still_serves();
-    assert_eq!(fixture.children(), children, "nobody had to die");
+    assert_eq!(fixture.children(), children, "no child had to exit");
     assert!(!fixture.log().contains("PoolCorrupt"));
 }

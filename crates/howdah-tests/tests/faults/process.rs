@@ -1,5 +1,5 @@
 //! The server's own processes die or are stopped: the zygote, the front, the master. Everything else continues, and no
-//! process or file is left behind.
+//! process is left behind.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn request_in_progress_survives_the_death_of_its_zygote() {
     fixture.still_serves();
     standing.open();
     assert_eq!(held.answer().text(), "released");
-    wait_until("the orphan to leave", Duration::from_secs(20), || {
+    wait_until("the orphan to exit", Duration::from_secs(20), || {
         !process_tree::is_alive(child)
     });
 }
@@ -58,7 +58,7 @@ fn front_that_crashes_is_started_again() {
         });
         fixture.still_serves();
         wait_until(
-            "the old PHP processes to leave",
+            "the old PHP processes to exit",
             Duration::from_secs(20),
             || !old_php.iter().any(|pid| process_tree::is_alive(*pid)),
         );
@@ -68,7 +68,7 @@ fn front_that_crashes_is_started_again() {
 
 #[test]
 fn children_that_hang_when_their_front_has_crashed_are_killed_in_time() {
-    let fixture = Fixture::named("farewell")
+    let fixture = Fixture::named("hung-orphan")
         .children(1)
         .ini("max_execution_time", "0")
         .config("[timeouts]\ndrain = \"1s\"")
@@ -84,7 +84,10 @@ fn children_that_hang_when_their_front_has_crashed_are_killed_in_time() {
     standing.open();
     let old_php = [fixture.zygotes(), vec![hung]].concat();
     signal(fixture.front(), Signal::KILL);
-    assert!(held.try_answer().is_err(), "its connection is gone");
+    assert!(
+        held.try_answer().is_err(),
+        "the client's connection is closed"
+    );
     wait_until(
         "the hung child to be killed",
         Duration::from_secs(20),
@@ -99,10 +102,10 @@ fn zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
         .pool("pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"1s\"")
         .start();
     fixture.still_serves();
-    fixture.wait("all children to leave", |f| f.children().is_empty());
+    fixture.wait("all children to exit", |f| f.children().is_empty());
     let zygote = fixture.zygotes()[0];
     signal(zygote, Signal::STOP);
-    // The request waits for the fork, and then for the fork by the new zygote.
+    // The request waits for the old zygote to fork, in vain, and then for the new zygote.
     fixture.still_serves();
     fixture.wait_for_log(&["ZygoteStuck", "fork command"]);
     assert!(!fixture.zygotes().contains(&zygote));
@@ -142,7 +145,7 @@ fn killed_master_leaves_no_process_behind() {
         "released",
         "a running request finishes"
     );
-    wait_until("all processes to leave", Duration::from_secs(30), || {
+    wait_until("all processes to exit", Duration::from_secs(30), || {
         !others.iter().any(|pid| process_tree::is_alive(*pid))
     });
 }
@@ -197,8 +200,8 @@ fn howdah_stop_lets_a_running_request_finish() {
 }
 
 #[test]
-fn stop_ends_with_the_last_script_that_runs_on_behind_its_answer() {
-    let fixture = Fixture::named("runs-on")
+fn stop_waits_for_a_script_that_continues_after_its_response() {
+    let fixture = Fixture::named("continues")
         .config("[timeouts]\nstop = \"10m\"")
         .script(
             "on.php",
@@ -213,7 +216,7 @@ fn stop_ends_with_the_last_script_that_runs_on_behind_its_answer() {
     wait_until("the listener to close", Duration::from_secs(20), || {
         std::net::TcpStream::connect(port).is_err()
     });
-    assert!(process_tree::is_alive(standing.pid), "it runs on");
+    assert!(process_tree::is_alive(standing.pid), "the script continues");
     standing.open();
-    fixture.wait("the server to leave", |f| f.try_front().is_none());
+    fixture.wait("the server to exit", |f| f.try_front().is_none());
 }

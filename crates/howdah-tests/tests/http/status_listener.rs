@@ -17,29 +17,33 @@ fn listening(name: &str, address: SocketAddr, more: &str) -> Builder {
 
 #[track_caller]
 fn check(address: SocketAddr, path: &str, status: u16, words: &str) {
-    let answer = get(address, path);
-    assert_eq!(answer.status(), status, "{path}: {}", answer.text());
-    assert!(answer.text().contains(words), "{path}: {}", answer.text());
+    let response = get(address, path);
+    assert_eq!(response.status(), status, "{path}: {}", response.text());
+    assert!(
+        response.text().contains(words),
+        "{path}: {}",
+        response.text()
+    );
 }
 
-fn ask(address: SocketAddr, lines: &str) -> Response {
+fn request(address: SocketAddr, lines: &str) -> Response {
     let request = format!("{lines}Connection: close\r\n\r\n");
-    exchange(address, request.as_bytes()).expect("an answer")
+    exchange(address, request.as_bytes()).expect("a response")
 }
 
-/// Checks that the address stops accepting connections; a front thread may still have to close the socket.
-fn closes(fixture: &Fixture, address: SocketAddr) {
-    fixture.wait("nobody to listen there", |_| {
+/// Waits until the address accepts no more connections. A front thread may still have to close the socket.
+fn wait_until_closed(fixture: &Fixture, address: SocketAddr) {
+    fixture.wait("the status listener to be closed", |_| {
         TcpStream::connect(address).is_err()
     });
 }
 
 #[test]
-fn probes_follow_the_server_from_its_start_to_the_last_request_of_its_end() {
+fn probes_report_the_state_from_the_start_to_the_last_request() {
     let status = free_address();
     let builder = listening("probes", status, "").script(
         "preload.php",
-        // Does the same as gates.php, whose function would remain defined.
+        // Does the same as gates.php. A preloaded gates.php would leave its function defined for the scripts.
         "<?php (function ($gate) {
             file_put_contents(\"$gate.pid\", getmypid());
             fgets(fopen($gate, 'r'));
@@ -69,7 +73,7 @@ fn probes_follow_the_server_from_its_start_to_the_last_request_of_its_end() {
     let last = fixture.start_get("/hold.php?gate=last");
     let standing = gate.wait();
     fixture.howdah.process.signal(Signal::QUIT);
-    fixture.wait("no new connection of a site", |f| {
+    fixture.wait("the sites to refuse new connections", |f| {
         TcpStream::connect(f.address()).is_err()
     });
     check(status, "/readyz", 503, "Stopping");
@@ -82,36 +86,36 @@ fn probes_follow_the_server_from_its_start_to_the_last_request_of_its_end() {
         .howdah
         .process
         .wait_exit(std::time::Duration::from_secs(30));
-    assert!(ended.expect("it ends").success());
+    assert!(ended.expect("the server exits").success());
 }
 
 #[test]
-fn status_is_answered_while_all_connections_of_the_sites_are_taken() {
+fn status_is_served_while_all_connections_of_the_sites_are_taken() {
     let status = free_address();
     let fixture = listening("full", status, "[limits]\nconnections = 2\n").start();
-    // The connection by which the fixture saw that the server listens must not count any more.
+    // The fixture opened a connection to find out that the server listens. It must not count any more.
     let connections = |count: &str| {
         let metrics = get(status, "/metrics").text();
         let line = format!("howdah_connections {count}");
         metrics.lines().any(|each| each == line)
     };
-    fixture.wait("no connection", |_| connections("0"));
+    fixture.wait("the connections to be closed", |_| connections("0"));
     let gates = [fixture.gate("a"), fixture.gate("b")];
-    let answers = ["a", "b"].map(|gate| fixture.start_get(&format!("/hold.php?gate={gate}")));
+    let held = ["a", "b"].map(|gate| fixture.start_get(&format!("/hold.php?gate={gate}")));
     let standing = gates.map(Gate::wait);
     let third = fixture.start_get("/hello.php");
     fixture.wait_for_log(&["TooManyConnections"]);
     check(status, "/livez", 200, "alive");
     check(status, "/readyz", 200, "ready");
-    // While the server looks for a connection to close in favour of the third, the third one counts too.
-    fixture.wait("two connections", |_| connections("2"));
+    // While the server looks for a connection that the third one can replace, the third one also counts.
+    fixture.wait("the third connection not to count", |_| connections("2"));
     fixture.wait("one connection of the status listener, our own", |_| {
         let json = get(status, "/status?json").json();
         json["status_listener"]["connections"] == 1
     });
     standing.into_iter().for_each(|gate| gate.open());
-    for answer in answers {
-        assert_eq!(answer.answer().text(), "released");
+    for response in held {
+        assert_eq!(response.answer().text(), "released");
     }
     assert_eq!(third.answer().text(), HELLO);
 }
@@ -129,10 +133,10 @@ fn reload_moves_the_status_listener_or_leaves_it_alone() {
     std::fs::write(&config, &moved).unwrap();
     fixture.reload();
     check(second, "/status", 200, "2 reloads");
-    closes(&fixture, first);
+    wait_until_closed(&fixture, first);
     std::fs::write(&config, "").unwrap();
     fixture.reload();
-    closes(&fixture, second);
+    wait_until_closed(&fixture, second);
     std::fs::write(&config, &text).unwrap();
     fixture.reload();
     check(first, "/status", 200, "4 reloads");
@@ -147,7 +151,7 @@ fn reload_moves_the_status_listener_or_leaves_it_alone() {
 }
 
 #[test]
-fn status_listener_serves_others_only_probes_and_changes_nothing() {
+fn status_listener_serves_other_clients_only_probes_and_accepts_no_writes() {
     let (open, other) = (free_address(), free_address());
     let everywhere = format!("0.0.0.0:{}", open.port()).parse().unwrap();
     let _open = listening("others", everywhere, "allow = [\"192.0.2.1\"]\n").start();
@@ -158,15 +162,15 @@ fn status_listener_serves_others_only_probes_and_changes_nothing() {
     }
     let _own = listening("own", other, "").start();
     for host in ["evil.example", "127.0.0.1.evil.example:80"] {
-        let answer = ask(other, &format!("GET /status HTTP/1.1\r\nHost: {host}\r\n"));
-        assert_eq!(answer.status(), 403, "{host}");
+        let response = request(other, &format!("GET /status HTTP/1.1\r\nHost: {host}\r\n"));
+        assert_eq!(response.status(), 403, "{host}");
     }
-    let answer = ask(other, "GET /status HTTP/1.1\r\nHost: localhost\r\n");
-    assert_eq!(answer.status(), 200);
+    let response = request(other, "GET /status HTTP/1.1\r\nHost: localhost\r\n");
+    assert_eq!(response.status(), 200);
     for method in ["POST", "PUT", "DELETE", "PURGE"] {
-        let request =
+        let lines =
             format!("{method} /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n");
-        assert_eq!(ask(other, &request).status(), 405, "{method}");
+        assert_eq!(request(other, &lines).status(), 405, "{method}");
     }
     check(other, "/hello.php", 404, "/livez");
     let mut unix = Fixture::named("unix")
@@ -181,5 +185,5 @@ fn status_listener_serves_others_only_probes_and_changes_nothing() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.contains("pool www: Ready"), "{text}");
     unix.howdah.process.stop();
-    assert!(!socket.exists(), "its file is removed");
+    assert!(!socket.exists(), "the socket's file is removed");
 }

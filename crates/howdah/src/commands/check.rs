@@ -225,7 +225,7 @@ fn report_configuration(
     Ok((settings, php, advice))
 }
 
-/// What shows only when directories are opened and PHP is started.
+/// Findings that need directories to be opened and PHP to be started.
 struct SystemFindings {
     mistakes: Vec<String>,
     advice: Vec<String>,

@@ -152,7 +152,7 @@ fn report_closed(
     }
 }
 
-/// Returns the files by which a site works, as far as they are there: those that are sent, or the scripts.
+/// Returns the files that a site needs, as far as they exist: those that are sent, or the scripts.
 fn files_of(site: &SiteConfig, sent: bool) -> Vec<PathBuf> {
     let is_script = |name: &str| site.php_extensions.iter().any(|end| name.ends_with(&**end));
     let controller = site.front_controller.as_ref();

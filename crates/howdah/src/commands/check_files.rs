@@ -96,14 +96,14 @@ fn missing_files(site: &SiteConfig) -> Vec<String> {
     found
 }
 
-/// What the PHP of a pool says about its settings. PHP is asked once for all sites of a pool that have the same ones.
+/// The messages of a pool's PHP about settings. PHP is asked once for all sites of a pool that have the same settings.
 #[derive(Default)]
 struct PoolAnswers {
     /// The names of all settings; `None` if PHP does not report them, which is already a mistake.
     names: Option<Vec<String>>,
-    /// What PHP says when it starts with the pool's own settings.
+    /// PHP's messages when it starts with the pool's own settings.
     own_messages: Vec<String>,
-    /// What it says beyond that with settings of a site.
+    /// PHP's further messages when it starts with the settings of a site.
     messages: HashMap<Vec<(String, String)>, Vec<String>>,
 }
 

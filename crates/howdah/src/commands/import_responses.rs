@@ -13,12 +13,12 @@ use howdah_config::{self, ConfigSource, ServeSettings, Validation};
 
 /// A path that no file has.
 const APPLICATION_PATH: &str = "/a/page/of/the/application";
-/// The errors of files that are merely missing.
-const MISSING_FILE_ERRORS: &[&str] = &["NotFound", "NoIndex", "Unreadable"];
+/// The errors that concern only files: they are missing or unreadable, which the configuration does not cause.
+const FILE_ERRORS: &[&str] = &["NotFound", "NoIndex", "Unreadable"];
 
 /// The responses of one site.
 pub(super) struct SiteResponses {
-    /// The site's name, or its first host.
+    /// The site's name, which is its first host unless the configuration names the site.
     pub name: String,
     /// The explanations of the URLs.
     pub explanations: Vec<RequestExplanation>,
@@ -58,7 +58,7 @@ fn explain_sites(settings: &ServeSettings) -> Vec<SiteResponses> {
         });
         let host = host.unwrap_or_else(|| "a-host-that-no-site-has.invalid".to_owned());
         let stylesheet = stylesheet(&site.root, "", 3).unwrap_or_else(|| "/style.css".to_owned());
-        let mut answers = Vec::new();
+        let mut explanations = Vec::new();
         for path in ["/", "/index.php", APPLICATION_PATH, &stylesheet] {
             let url = format!("https://{host}{path}");
             let question = ExplainRequest {
@@ -68,21 +68,21 @@ fn explain_sites(settings: &ServeSettings) -> Vec<SiteResponses> {
                 from: Some(UNKNOWN_CLIENT),
             };
             if let Ok(explained) = runtime.block_on(explain(&front, &question)) {
-                answers.push(explained);
+                explanations.push(explained);
             }
         }
         let has_application = site.root.join("index.php").is_file();
-        let problem = problem(&answers).filter(|_| has_application);
+        let problem = problem(&explanations).filter(|_| has_application);
         all.push(SiteResponses {
             name: site.name.clone(),
-            explanations: answers,
+            explanations,
             problem,
         });
     }
     all
 }
 
-/// Returns the path of some stylesheet of the site.
+/// Returns the URL path of a stylesheet below `directory`, at most `depth` levels down.
 fn stylesheet(directory: &Path, path: &str, depth: u32) -> Option<String> {
     let mut entries: Vec<_> = std::fs::read_dir(directory).ok()?.flatten().collect();
     entries.sort_by_key(std::fs::DirEntry::file_name);
@@ -105,14 +105,14 @@ fn stylesheet(directory: &Path, path: &str, depth: u32) -> Option<String> {
     })
 }
 
-/// Returns why the application cannot work, because its script or its paths are refused.
-fn problem(answers: &[RequestExplanation]) -> Option<String> {
-    let [_, script, pretty, ..] = answers else {
+/// Returns why the application cannot work: its script or its paths are refused. Returns `None` if they are not.
+fn problem(explanations: &[RequestExplanation]) -> Option<String> {
+    let [_, script, pretty, ..] = explanations else {
         return None;
     };
     let refused = |explained: &&RequestExplanation| {
         let error = explained.answer.error;
-        error.is_some_and(|name| !MISSING_FILE_ERRORS.contains(&name))
+        error.is_some_and(|name| !FILE_ERRORS.contains(&name))
     };
     let runs =
         |explained: &RequestExplanation| matches!(explained.answer.kind, ResponseKind::Script);

@@ -9,37 +9,38 @@ use crate::master::control::{ControlRequest, ControlResponse};
 use howdah_config::arguments::{ServerTarget, StopArguments};
 use howdah_config::value::milliseconds;
 
-fn print_response(answer: Result<ControlResponse, String>, not: &str) -> ExitCode {
-    let answer = match answer {
-        Ok(answer) => answer,
+/// Prints the response of the server. `done` is the participle for a refused command, as in "not stopped".
+fn print_response(response: Result<ControlResponse, String>, done: &str) -> ExitCode {
+    let response = match response {
+        Ok(response) => response,
         Err(why) => {
             eprintln!("howdah: {why}");
             return exit::no_server();
         }
     };
-    for advice in &answer.advice {
+    for advice in &response.advice {
         eprintln!("advice: {advice}");
     }
-    if answer.ok {
-        return super::print_output(&answer.message);
+    if response.ok {
+        return super::print_output(&response.message);
     }
-    for mistake in &answer.mistakes {
+    for mistake in &response.mistakes {
         eprintln!("{mistake}");
     }
-    if !answer.message.is_empty() {
-        eprintln!("howdah: {}", answer.message);
+    if !response.message.is_empty() {
+        eprintln!("howdah: {}", response.message);
     }
-    if answer.mistakes.is_empty() {
+    if response.mistakes.is_empty() {
         exit::failed()
     } else {
-        eprintln!("howdah: not {not}");
+        eprintln!("howdah: not {done}");
         exit::configuration()
     }
 }
 
 /// Runs `howdah reload`. Returns when the new configuration is served or refused.
 pub fn reload(target: &ServerTarget) -> ExitCode {
-    // The server limits how long this takes, because the start of PHP has its own limit (timeouts.start).
+    // This needs no limit of its own, because `timeouts.start` limits how long PHP takes to start.
     print_response(
         send_request(
             target,

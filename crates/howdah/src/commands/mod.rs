@@ -1,4 +1,4 @@
-//! The commands, of which some communicate with a running server and some do not.
+//! The commands. Some communicate with a running server, and some do not.
 
 pub mod cache;
 pub mod cert;

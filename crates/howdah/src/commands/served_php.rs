@@ -25,7 +25,7 @@ impl ServedPhp {
     /// Returns the PHP of a pool of this file; without a name, that of its first pool of mode `embed` or `worker`.
     ///
     /// # Errors
-    /// Returns the mistakes of the file, or that there is no such pool.
+    /// Returns the mistakes of the file, or the message that it has no such pool.
     pub fn of_pool(file: &Path, name: Option<&str>) -> Result<ServedPhp, Vec<String>> {
         let source = ConfigSource::read(file).map_err(|why| vec![why])?;
         let serve = ServeArguments {

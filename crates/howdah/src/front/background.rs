@@ -68,7 +68,7 @@ fn execute_cache_command(shared: &FrontShared, ask: &AdminCommand) -> String {
         Some(front) => {
             let config = front.config();
             if let AdminCommand::Wrote { site, .. } = ask {
-                // What another process has written may be stale in the caches that PHP shares here.
+                // The caches that PHP shares here may hold older values of what another process has written.
                 config.invalidate_shared_caches(site.as_deref());
             }
             admin::execute_command(&config.sites, config.cache.as_deref(), ask)

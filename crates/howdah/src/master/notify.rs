@@ -16,7 +16,7 @@ fn send_notification(text: &str) {
             std::str::from_utf8(name).unwrap_or(""),
         )),
     };
-    // A service manager that cannot be notified is no reason not to serve.
+    // The server serves even if it cannot notify the service manager.
     if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
         let _ = socket.send_to_addr(text.as_bytes(), &address);
     }

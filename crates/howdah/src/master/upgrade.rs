@@ -54,7 +54,7 @@ struct Inheritance {
     asker: Option<RawFd>,
 }
 
-/// The state that was taken over from the previous program. It is empty in a process that was started anew.
+/// The state that was taken over from the previous program. It is empty unless this process is an upgrade.
 #[derive(Default)]
 pub struct InheritedState {
     /// The sockets that the server has bound.

@@ -1,4 +1,4 @@
-//! The machine the generator runs on, from /proc and /sys. Values that the kernel does not provide stay empty.
+//! The machine that the generator runs on, from /proc and /sys. Values that the kernel does not provide are empty or 0.
 
 use std::fs::read_to_string;
 
@@ -57,7 +57,7 @@ pub struct CpuTime {
     steal: u64,
 }
 
-/// Reads the CPU time of all cores since boot.
+/// Reads the CPU time of all cores since boot; all zeros if /proc/stat cannot be read.
 pub fn cpu_time() -> CpuTime {
     read_to_string("/proc/stat")
         .ok()
@@ -96,7 +96,7 @@ impl CpuTime {
         self.share(self.steal)
     }
 
-    /// Returns the share of the cores' time in which something ran, without steal time.
+    /// Returns the share of the cores' time in which a process or the kernel ran. Steal time does not count.
     pub fn busy_share(self) -> f64 {
         self.share(self.all.saturating_sub(self.idle + self.steal))
     }

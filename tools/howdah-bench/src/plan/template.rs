@@ -30,7 +30,7 @@ pub struct PlaceholderValues<'a> {
     pub random: &'a mut XorshiftRandom,
 }
 
-/// The xorshift64* generator: reproducible, and good enough to spread requests and times, but for nothing else.
+/// The xorshift64* generator: reproducible, and good enough to spread requests and times, but for no other purpose.
 #[derive(Clone, Debug)]
 pub struct XorshiftRandom(u64);
 

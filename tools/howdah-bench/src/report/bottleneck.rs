@@ -26,8 +26,8 @@ pub enum FindingWeight {
     Bound,
 }
 
-/// The share of a core above which a thread has no room to react: what it reports as the server's latency is its own
-/// queue (k6's manual recommends the same 20 % idle).
+/// The share of a core above which a thread has no room to react: the latency that it reports as the server's is that
+/// of its own queue (k6's manual recommends the same 20 % idle).
 const BUSY_CPU_SHARE: f64 = 0.80;
 /// A thread that waits for a core for this share of the time delays every response by another program's time slice.
 const MAX_WAITING_SHARE: f64 = 0.20;

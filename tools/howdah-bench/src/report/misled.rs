@@ -203,7 +203,7 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
             "Total (mean)",
             format!("{} ms", formatting::ms(good.mean())),
             format!(
-                "nobody waited that long: requests took about {} ms or about {} ms",
+                "no request took that long: requests took about {} ms or about {} ms",
                 formatting::ms(fast as f64),
                 formatting::ms(slow as f64)
             ),

@@ -9,7 +9,7 @@ const MAX_EXACT_PAIRS: usize = 16;
 const SAMPLED_ASSIGNMENTS: u64 = 20_000;
 
 /// Returns the two-sided p-value for "the mean difference is zero". With n pairs it cannot be below 2^(1−n): five pairs
-/// never reach 0.05, whatever they show. 1 for no pairs.
+/// never reach 0.05. It is 1 if there are no pairs.
 pub fn p_value(differences: &[f64], seed: u64) -> f64 {
     let n = differences.len();
     if n == 0 {

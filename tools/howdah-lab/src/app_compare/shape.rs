@@ -73,7 +73,7 @@ fn lines(body: &[u8]) -> Vec<&[u8]> {
 }
 
 impl PageShape {
-    /// Learns from normalised responses of one stack, of which there must be at least one.
+    /// Learns from at least one normalised response of one stack.
     pub fn learn(samples: &[Vec<u8>]) -> PageShape {
         let first = samples.first().map_or(&[][..], Vec::as_slice);
         let all: Vec<Vec<&[u8]>> = samples.iter().map(|body| words(body)).collect();

@@ -67,7 +67,7 @@ impl DiskFault {
         self.get_documentation().unwrap_or_default()
     }
 
-    /// Returns the fault because of which a cache begins empty, if it is one.
+    /// Returns the fault that makes a cache begin empty; `None` if the reason is not a fault.
     pub(super) fn from_fresh(fresh: FreshStart) -> Option<DiskFault> {
         match fresh {
             FreshStart::NoJournal => None,

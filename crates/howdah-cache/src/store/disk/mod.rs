@@ -376,7 +376,8 @@ impl DiskShared {
         }
     }
 
-    /// Returns the generations by which a page's validity is judged, if its site is still configured the same way.
+    /// Returns the generations that decide whether a page is valid; `None` if its site is not configured the same way
+    /// any more.
     fn generations(&self, owner: &Owner) -> Option<Arc<Generations>> {
         let live = self
             .live_sites

@@ -252,7 +252,11 @@ fn changed_configuration_and_reload_begin_empty() {
     };
     let store = TestStore::with(options(directory.path()), other);
     assert_eq!(store.fetch("/a"), None);
-    assert_eq!(store.files().len(), 0, "what nobody can want is removed");
+    assert_eq!(
+        store.files().len(),
+        0,
+        "pages of a former configuration are removed"
+    );
     store.kill();
     let store = TestStore::open(directory.path());
     assert_eq!(store.fetch("/a"), None, "and it does not come back");

@@ -2,8 +2,8 @@
 //! requests that run too long, and cleans up after processes that died.
 //!
 //! Each pool has its own thread for this, which sleeps in `poll(2)`. It is not a task of a front thread for two
-//! reasons. It executes programs, reads /proc and writes logs, all of which may block. And a hanging front thread must
-//! not end the supervision of its children.
+//! reasons. First, it executes programs, reads /proc and writes logs, and each of these may block. Second, a hanging
+//! front thread must not end the supervision of its children.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};

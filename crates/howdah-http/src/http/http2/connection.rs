@@ -164,8 +164,8 @@ impl<'a, H: RequestHandler> Http2Connection<'a, H> {
         self.poll_idle(h2, cx)
     }
 
-    /// Starts handling the requests that a client had already sent when it was given up because it takes no data.
-    /// Requests with side effects are thereby still run.
+    /// Starts handling the requests that a client sent before the server gave it up because it reads no data. So
+    /// requests with side effects are still run.
     fn accept_remaining(&mut self, h2: &mut H2, cx: &mut Context<'_>) {
         for _ in self.streams.len()..MAX_STREAMS as usize {
             let Poll::Ready(Some(Ok((request, respond)))) = h2.poll_accept(cx) else {

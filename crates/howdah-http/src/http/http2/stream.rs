@@ -167,8 +167,8 @@ impl Http2Stream {
         sent
     }
 
-    /// Sends the data that `take` returns for the available room, which is at most `length` bytes. `take` is told
-    /// whether nothing more will be queued, and returns whether its data is the last.
+    /// Sends the data that `take` returns for the available room, which is at most `length` bytes. `take` receives the
+    /// room and whether nothing more will be queued. It returns the data and whether this data is the last.
     fn poll_send_with(
         &self,
         cx: &mut Context<'_>,

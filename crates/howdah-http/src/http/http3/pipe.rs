@@ -1,5 +1,5 @@
-//! A client's QUIC stream, shared by the h3 crate and this crate's side of the request: the h3 crate reads the head and
-//! queues heads, and this crate does everything else.
+//! A client's QUIC stream, shared by the h3 crate and this crate's side of the request: the h3 crate reads the
+//! request's head and queues the heads of responses, and this crate does everything else.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -86,7 +86,7 @@ impl QuicPipe {
         connection: Connection,
         send: SendStream,
         recv: RecvStream,
-        longest_head: u64,
+        max_head_bytes: u64,
         flooded: Arc<AtomicBool>,
         order: Arc<SendOrder>,
     ) -> QuicPipe {
@@ -109,7 +109,7 @@ impl QuicPipe {
             }),
             input: Mutex::new(PipeInput {
                 stream: recv,
-                frames: RequestFrameParser::new(longest_head),
+                frames: RequestFrameParser::new(max_head_bytes),
                 chunk: Bytes::new(),
                 end: None,
                 head_too_long: false,
@@ -126,7 +126,7 @@ impl QuicPipe {
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the connection of a client that sent a forbidden frame.
+    /// Closes the connection of a client that sent a forbidden frame.
     fn refuse(&self, why: Http3FrameError) {
         let code = code(match why {
             Http3FrameError::TooManyEmpty => {
@@ -138,8 +138,8 @@ impl QuicPipe {
         self.connection.close(code, b"");
     }
 
-    /// Returns bytes up to the end of the head, for the h3 crate; `None` is the end of the stream. A forbidden frame
-    /// gives an error.
+    /// Returns bytes up to the end of the head, for the h3 crate; `None` at the end of the stream. Fails on a forbidden
+    /// frame and on a head that is too long.
     pub(super) fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
         let input = &mut *self.input();
         if input.chunk.is_empty() {
@@ -175,19 +175,19 @@ impl QuicPipe {
         self.input().head_too_long
     }
 
-    /// Is ready when it is known whether the request has a body, perhaps an empty one: at its first DATA frame, or at
-    /// the end of the stream.
+    /// Resolves once it is known whether the request has a body, which may be empty: at its first DATA frame, or at the
+    /// end of the stream. Also returns true if reading fails; [`QuicPipe::poll_receive`] then reports the failure.
     pub(super) fn poll_has_body(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let input = &mut *self.input();
         loop {
             while !input.chunk.is_empty() {
-                // Bytes of a body are left in place, those of other frames are skipped: clients also send frames of
-                // unknown types.
-                let most = match input.frames.kind() {
+                // Bytes of a body stay in the chunk. Bytes of other frames are skipped, because clients also send
+                // frames of unknown types.
+                let limit = match input.frames.kind() {
                     None | Some(DATA) => 0,
                     Some(_) => usize::MAX,
                 };
-                match input.frames.pass(&input.chunk, most) {
+                match input.frames.pass(&input.chunk, limit) {
                     Ok(passed) => {
                         let _ = input.chunk.split_to(passed.used);
                         if passed.kind == Some(DATA) {
@@ -210,7 +210,8 @@ impl QuicPipe {
         }
     }
 
-    /// Receives at most `room` available bytes of the request's body; 0 is its end.
+    /// Passes at most `room` available bytes of the request's body to `put`. Returns their number, which is 0 at the
+    /// end.
     pub(super) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
@@ -222,7 +223,7 @@ impl QuicPipe {
         let mut received = 0;
         while received < room {
             if turn::is_over() {
-                // There may be many frames that carry no data.
+                // Frames that carry no data also take time, and a client may send many of them.
                 if received == 0 {
                     ready!(turn::poll_turn(cx));
                 }
@@ -269,12 +270,12 @@ impl QuicPipe {
         }
     }
 
-    /// Queues a head.
+    /// Queues the head of a response.
     pub(super) fn push_head(&self, head: WriteBuf<Bytes>) {
         self.out().queue.push_back(QueuedPiece::Head(head));
     }
 
-    /// Queues a frame.
+    /// Queues bytes of a frame.
     pub(super) fn push_data(&self, data: Bytes) {
         self.out().queue.push_back(QueuedPiece::Data(data));
     }
@@ -318,7 +319,7 @@ impl QuicPipe {
         Poll::Ready(Ok(()))
     }
 
-    /// Is ready when the client has stopped receiving, has received everything, or is gone. Returns true if it has
+    /// Resolves when the client has stopped receiving, has received everything, or is gone. Returns true if it has
     /// received everything.
     pub(super) fn poll_stopped(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let out = &mut *self.out();
@@ -330,12 +331,12 @@ impl QuicPipe {
         Poll::Ready(matches!(why, Ok(None)))
     }
 
-    /// Returns a number that grows while the client acknowledges data.
+    /// Returns a number that grows while the client acknowledges data of this connection.
     pub(super) fn acknowledged(&self) -> u64 {
         self.connection.stats().frame_rx.acks
     }
 
-    /// Ends the stream so that the client cannot take its response for complete.
+    /// Resets the stream, so the client does not mistake its response for a complete one.
     pub(super) fn reset(&self, why: Code) {
         let out = &mut *self.out();
         if !std::mem::replace(&mut out.closed, true) {
@@ -401,7 +402,7 @@ impl Drop for PipeOutput {
     }
 }
 
-/// Sends a whole piece.
+/// Sends the rest of a piece.
 fn send(
     stream: &mut SendStream,
     piece: &mut impl Buf,
@@ -416,7 +417,7 @@ fn send(
 }
 
 impl PipeInput {
-    /// Receives once; `None` is the end.
+    /// Reads one chunk of the stream; `None` at its end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
         let chunk = pin!(self.stream.read_chunk(READ_CHUNK_BYTES, true));
         let chunk = ready!(chunk.poll(cx));

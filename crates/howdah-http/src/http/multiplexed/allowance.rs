@@ -1,5 +1,5 @@
-//! Limits the work that a client may cause for nothing: a maximum number at once and a rate per second. This module
-//! depends neither on sockets nor on a clock.
+//! Limits the useless work that a client may cause: a maximum number at once and a rate per second. This module depends
+//! neither on sockets nor on a clock.
 
 use std::time::Instant;
 

@@ -13,5 +13,5 @@ pub(super) use allowance::{Allowance, RESETS, RemainingAllowance, RemainingReset
 pub(super) use priority::urgency;
 pub(super) use response::{add_server_fields, is_connection_field, response_head};
 
-/// The number of streams of a connection of which each may hold as much memory as an HTTP/1.1 connection.
+/// The number of streams of a connection that may each hold as much memory as an HTTP/1.1 connection.
 pub(super) const STREAMS_WITH_FULL_SHARE: usize = 8;

@@ -168,8 +168,8 @@ impl Site {
         }
     }
 
-    /// Returns who has named the path of a response. The target of the site's own rules and its front controller are
-    /// named by the administrator.
+    /// Returns whether the site's configuration or an `.htaccess` file has named the path of a response. The
+    /// configuration names the target of its own rules and its front controller.
     fn named_by_files(&self, walk: &RoutingState<'_>, path: &[u8]) -> NamedBy<'static> {
         let controls = |controller: &UrlPath<'_>| controller.as_bytes() == path;
         let by_site = match walk.path.as_bytes().strip_prefix(path) {

@@ -127,7 +127,7 @@ const NEVER_SENT: &[&str] = &[
     "DatabaseFile",
     "ProjectFile",
 ];
-/// Refusals because a file closes something.
+/// Refusals because an `.htaccess` file denies access.
 const CLOSED: &[&str] = &[
     "HtaccessDenied",
     "HtaccessNotUnderstood",
@@ -135,7 +135,7 @@ const CLOSED: &[&str] = &[
     "HtaccessPassword",
 ];
 
-/// Returns the kind of difference in docs/differences.md of which two responses are an example.
+/// Returns the kind of difference in docs/differences.md that two responses are an example of.
 fn argued(ours: &Response, theirs: &Response, text: &str) -> Option<&'static str> {
     let error = ours.header("Howdah-Error").unwrap_or_default();
     let is_source = |answer: &Response| answer.text().contains("<?php");

@@ -9,8 +9,8 @@ use crate::report::html::scale::Scale;
 use crate::report::html::shell::{LegendKey, figure};
 use crate::report::html::svg::Plot;
 
-/// Plots every pair's ratio, the interval and the margin; `arm` is the candidate's colour class.
-pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> String {
+/// Plots every pair's ratio, the interval and the margin, in the colour of the candidate's CSS class.
+pub fn ratios(judgement: &Judgement, candidate_class: &str, base: &str, candidate: &str) -> String {
     let last = judgement.pairs.len() as f64 + 2.0;
     let Some(y) = ratio_scale(judgement) else {
         return String::new();
@@ -32,8 +32,8 @@ pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> 
     plot.horizontal("one", 1.0);
     for (i, ratio) in judgement.pairs.iter().enumerate() {
         let (class, far) = match judgement.disturbed.contains(&i) {
-            true => (format!("{arm} hollow"), ", far from the others"),
-            false => (arm.to_owned(), ""),
+            true => (format!("{candidate_class} hollow"), ", far from the others"),
+            false => (candidate_class.to_owned(), ""),
         };
         let title = format!("pair {}: {ratio:.3}{far}", i + 1);
         plot.dot(&class, i as f64 + 1.0, *ratio, &title);
@@ -41,10 +41,10 @@ pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> 
     if let Some(interval) = judgement.interval {
         let (at, ratio, low, high) = (last - 0.9, judgement.ratio, interval.low, interval.high);
         let title = format!("mean {ratio:.3} [{low:.3}, {high:.3}]");
-        let class = format!("interval {arm}");
+        let class = format!("interval {candidate_class}");
         plot.bar(&class, (at - 0.25, at + 0.25), (low, high), &title);
         let mean = [(at - 0.45, ratio), (at + 0.45, ratio)];
-        plot.line(&format!("{arm} thick"), &mean);
+        plot.line(&format!("{candidate_class} thick"), &mean);
     }
     figure(
         &format!("{candidate} against {base}, pair by pair"),
