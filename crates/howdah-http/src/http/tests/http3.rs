@@ -516,7 +516,10 @@ async fn http3_tls_session_is_resumed() {
 async fn http3_stop_finishes_requests_and_closes_without_error() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
-    let idle = site.visit().await;
+    let mut idle = site.visit().await;
+    // The response shows that the server, too, has completed the handshake. Before that, QUIC replaces the application's
+    // error code by APPLICATION_ERROR (RFC 9000 §10.2.3).
+    assert_eq!(idle.text("/hello").await, "200 hello");
     let mut waiting = visitor.send.send_request(get("/wait")).await.unwrap();
     waiting.finish().await.unwrap();
     site.until_seen("waiting").await;
