@@ -153,7 +153,6 @@ impl<'a, H: RequestHandler> Http2Connection<'a, H> {
             return Poll::Ready(end);
         }
         if let Poll::Ready(Err(_)) = self.wire.poll_flush(cx) {
-            self.accept_remaining(h2, cx);
             return Poll::Ready(ConnectionEnd::Gone);
         }
         if let Some(when) = self.wire.broken_since() {
@@ -162,17 +161,6 @@ impl<'a, H: RequestHandler> Http2Connection<'a, H> {
             return self.deadline.poll(cx).map(|()| ConnectionEnd::Gone);
         }
         self.poll_idle(h2, cx)
-    }
-
-    /// Starts handling the requests that a client had already sent when it was given up because it takes no data.
-    /// Requests with side effects are thereby still run.
-    fn accept_remaining(&mut self, h2: &mut H2, cx: &mut Context<'_>) {
-        for _ in self.streams.len()..MAX_STREAMS as usize {
-            let Poll::Ready(Some(Ok((request, respond)))) = h2.poll_accept(cx) else {
-                return;
-            };
-            self.accept(request, respond, cx);
-        }
     }
 
     /// Lets the h2 crate receive and send, and starts handling requests.
