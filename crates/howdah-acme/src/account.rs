@@ -138,4 +138,21 @@ mod tests {
         assert_eq!(decode_base64("aA==").unwrap(), b"h");
         assert!(decode_base64("a b").is_none());
     }
+
+    #[test]
+    fn account_key_that_is_not_base64_is_refused_by_the_name_of_its_option() {
+        let authority = AcmeAuthority {
+            name: "zerossl".to_owned(),
+            url: "https://acme.zerossl.com/v2/DV90".to_owned(),
+            eab: None,
+        };
+        assert!(external_key(&authority, "id", "aGk_aGk-").is_ok());
+        let Err(AcmeFailure::OrderRefused { authority, why, .. }) =
+            external_key(&authority, "id", "a b")
+        else {
+            panic!("a key that is not base64 was accepted");
+        };
+        assert_eq!(authority, "zerossl");
+        assert!(why.contains("acme.eab"), "{why}");
+    }
 }

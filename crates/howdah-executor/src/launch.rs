@@ -49,14 +49,8 @@ pub trait Launcher: Send + Sync {
     /// Executes `pool.program` as the zygote of this pool.
     fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<LaunchedProcess>;
 
-    /// Executes a spawner for this pool, whose mode needs one. The default implementation returns an error.
-    fn launch_spawner(&self, mode: &PoolMode, fds: SpawnerFds) -> io::Result<LaunchedProcess> {
-        drop(fds);
-        Err(io::Error::other(format!(
-            "mode {} needs a spawner, and this launcher starts none",
-            mode.word()
-        )))
-    }
+    /// Executes a spawner for this pool, whose mode needs one.
+    fn launch_spawner(&self, mode: &PoolMode, fds: SpawnerFds) -> io::Result<LaunchedProcess>;
 }
 
 /// Starts zygotes as children of this process, under its own user. Used when there is no master.

@@ -28,11 +28,6 @@ pub trait ScriptPool: Executor {
         false
     }
 
-    /// Handles a change of the scripts: processes that keep code in memory between requests are replaced one after the
-    /// other, each when its replacement is ready. Does nothing in modes without such processes. Returns at once; the
-    /// log reports the outcome.
-    fn restart(&self) {}
-
     /// Returns the paths of the scripts in the pool's opcode cache, each ended by NUL. The result is empty in modes
     /// that do not compile scripts in advance.
     fn cached_scripts(&self) -> PoolFuture<'_, Vec<u8>> {

@@ -2,12 +2,14 @@
 
 mod support;
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_executor::PoolCondition;
 use howdah_executor::embed::EmbedPool;
+use howdah_executor::launch::{LaunchedProcess, Launcher, SpawnerFds, ZygoteFds};
 use howdah_executor::{BodyCutOff, ExecError, Executor, RunEvent, ScriptBody};
+use howdah_executor::{PoolCondition, PoolConfig, PoolMode};
 use support::fake_zygote::FakeLauncher;
 use support::{TestLog, bytes, config, finish, get, next_event, on_front, request, until};
 
@@ -18,6 +20,38 @@ fn start(config: howdah_executor::PoolConfig) -> (Arc<EmbedPool>, Arc<TestLog>, 
     );
     let pool = EmbedPool::start(config, launcher.clone(), log.clone(), 2).unwrap();
     (pool, log, launcher)
+}
+
+/// Panics on the thread of the pool's supervisor.
+struct PanickingLauncher;
+
+impl Launcher for PanickingLauncher {
+    fn launch(&self, _: &PoolConfig, _: ZygoteFds) -> io::Result<LaunchedProcess> {
+        panic!("as the test demands");
+    }
+
+    fn launch_spawner(&self, _: &PoolMode, _: SpawnerFds) -> io::Result<LaunchedProcess> {
+        Err(io::Error::other("no spawners here"))
+    }
+}
+
+#[test]
+fn supervisor_panic_refuses_waiting_and_new_requests_by_name() {
+    let log = Arc::new(TestLog::default());
+    // The first request of a pool that is asleep waits for the zygote, whose launch panics.
+    let launcher = Arc::new(PanickingLauncher);
+    let pool = EmbedPool::start_asleep(config(1), launcher, log.clone(), 1).unwrap();
+    on_front(async {
+        for _ in 0..2 {
+            let refused = get(&pool, "/hello").await;
+            assert!(
+                matches!(&refused, Err(ExecError::PoolDown { name, .. }) if name == "SupervisorPanicked"),
+                "{refused:?}"
+            );
+        }
+    });
+    let told = log.wait_for("SupervisorPanicked");
+    assert!(told.contains("restart the server"), "{told}");
 }
 
 #[test]

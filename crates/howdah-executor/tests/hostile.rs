@@ -120,6 +120,24 @@ fn impossible_reports_cost_only_their_zygote() {
 }
 
 #[test]
+fn packet_that_is_not_a_report_costs_only_its_zygote() {
+    let log = Arc::new(TestLog::default());
+    let launcher = FakeLauncher {
+        unreadable: Some(b"spawned twice \xff".to_vec()).into(),
+        ..FakeLauncher::default()
+    };
+    let pool = EmbedPool::start(config(1), Arc::new(launcher), log.clone(), 1).unwrap();
+    on_front(async {
+        let complaint = log.wait_for("ZygoteProtocolError");
+        assert!(
+            complaint.contains("not a report: spawned twice \u{fffd}; the zygote"),
+            "{complaint}"
+        );
+        assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
+    });
+}
+
+#[test]
 fn reports_about_unknown_children_are_ignored() {
     let child = ChildId {
         index: 60_000,

@@ -4,20 +4,26 @@
 
 mod support;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use howdah_executor::cgi::CgiPool;
 use howdah_executor::config::{CgiConfig, FastCgiConfig, Processes, ProgramPoolConfig};
 use howdah_executor::fastcgi::FastCgiPool;
+use howdah_executor::launch::{LaunchedProcess, Launcher, SpawnerFds, ZygoteFds};
 use howdah_executor::program_pool::ProgramPool;
-use howdah_executor::{ExecError, ScriptBody, ScriptPool, ScriptRole};
+use howdah_executor::{
+    ExecError, Executor, PoolConfig, PoolMode, ScriptBody, ScriptPool, ScriptRole,
+};
 use howdah_proto::cgi_response::CgiError;
 use howdah_proto::control::Exit;
 use howdah_proto::response::ResponseError;
+use howdah_proto::spawner::{MAX_PACKET_BYTES, SpawnerCommand, SpawnerReport};
+use rustix::net::{RecvFlags, SendFlags};
 
 use support::backend::{backend, fastcgi_config};
 use support::programs::{Scripts, TestLauncher, cgi_config, program_pool_config, request};
@@ -225,5 +231,103 @@ fn unusual_but_valid_program_output_is_accepted() {
             TestedMode::FastCgi | TestedMode::Pool => drop(log.wait_for("line 9 xxxx")),
             TestedMode::Cgi => drop(log.wait_for("program's standard error is not logged")),
         }
+    }
+}
+
+/// Traces contain the mode of the pool that ran the script.
+#[test]
+fn program_pools_name_their_mode() {
+    for (mode, name) in [
+        (TestedMode::FastCgi, "fastcgi"),
+        (TestedMode::Pool, "pool"),
+        (TestedMode::Cgi, "cgi"),
+    ] {
+        assert_eq!(ProgramFaultFixture::new(mode).pool.mode(), name);
+    }
+}
+
+/// Returns what a spawner sends when it is told to start the process with this number.
+type Lie = fn(u64) -> Vec<Vec<u8>>;
+
+/// Starts one spawner that lies, and then real ones.
+struct LyingLauncher {
+    lie: Mutex<Option<Lie>>,
+    honest: TestLauncher,
+}
+
+impl Launcher for LyingLauncher {
+    fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<LaunchedProcess> {
+        self.honest.launch(pool, fds)
+    }
+
+    fn launch_spawner(&self, mode: &PoolMode, fds: SpawnerFds) -> io::Result<LaunchedProcess> {
+        let Some(lie) = self.lie.lock().unwrap().take() else {
+            return self.honest.launch_spawner(mode, fds);
+        };
+        // Takes the place of the spawner's process, and exits at the end of its input.
+        let mut process = Command::new("cat").stdin(Stdio::piped()).spawn()?;
+        let pid = process.id() as i32;
+        let raw = rustix::process::Pid::from_raw(pid).unwrap();
+        let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
+        std::thread::spawn(move || {
+            let control = fds.control;
+            let tell = |packet: &[u8]| rustix::net::send(&control, packet, SendFlags::NOSIGNAL);
+            tell(&SpawnerReport::Ready.encode()).unwrap();
+            let mut packet = vec![0; MAX_PACKET_BYTES];
+            while let Ok((length @ 1.., _)) =
+                rustix::net::recv(&control, &mut packet[..], RecvFlags::empty())
+            {
+                if let Some(SpawnerCommand::Start(start)) = SpawnerCommand::parse(&packet[..length])
+                {
+                    for report in lie(start.id) {
+                        // The front may have shut the socket down after the first lie.
+                        let _ = tell(&report);
+                    }
+                }
+            }
+            drop(process.stdin.take());
+            let _ = process.wait();
+        });
+        Ok(LaunchedProcess {
+            pid,
+            pidfd,
+            program: PathBuf::new(),
+        })
+    }
+}
+
+#[test]
+fn spawner_with_impossible_reports_is_replaced() {
+    let unreadable: Lie = |_| vec![b"begun".to_vec()];
+    let repeated: Lie = |id| {
+        // No process has this number, because it is greater than the kernel's limit (2^22).
+        let started = SpawnerReport::Started { id, pid: i32::MAX };
+        vec![started.encode(); 2]
+    };
+    for (lie, reason) in [
+        (unreadable, "something that is not a report"),
+        (repeated, "the start of the same process twice"),
+    ] {
+        let scripts = Scripts::new();
+        let program = scripts.sh("hello", r"printf 'Content-Type: text/plain\n\nhello'");
+        let log = Arc::new(TestLog::default());
+        let launcher = Arc::new(LyingLauncher {
+            lie: Some(lie).into(),
+            honest: TestLauncher::default(),
+        });
+        let pool = CgiPool::start(cgi_config(1), launcher, log.clone()).unwrap();
+        let get = || {
+            let mut request = request(&program, "", ScriptBody::Empty);
+            request.role = ScriptRole::Program;
+            finish(pool.start(request))
+        };
+        on_front(async {
+            pool.ready().await.unwrap();
+            let failed = get().await;
+            assert!(failed.is_err(), "{failed:?}");
+            let complaint = log.wait_for("SpawnerProtocolError");
+            assert!(complaint.contains(reason), "{complaint}");
+            assert_eq!(get().await.unwrap().body, b"hello");
+        });
     }
 }

@@ -163,7 +163,7 @@ fn restart_replaces_all_workers_without_a_failed_request() {
     on_front(async {
         under_load(&site, |text| text.starts_with("old ")).await;
         site.script("worker.php", &version("new"));
-        site.pool.restart();
+        get(&site, "do=reset").await.unwrap();
         under_load(&site, |text| text.starts_with("new ")).await;
         until("the old zygote is gone", || {
             let status = site.pool.status();
@@ -188,7 +188,7 @@ fn restart_with_a_broken_script_leaves_the_old_workers_serving() {
     on_front(async {
         under_load(&site, |text| text.starts_with("old ")).await;
         site.script("worker.php", "<?php this is no php");
-        site.pool.restart();
+        get(&site, "do=reset").await.unwrap();
         until("it has failed", || {
             site.log
                 .all()
@@ -343,7 +343,10 @@ fn watched_file_change_restarts_the_workers_without_a_failed_request() {
     let mut config = config(2);
     config.watch = vec!["lib/**/*.{php,ini}".to_owned()];
     let text = "<?php $v = @file_get_contents(__DIR__ . '/lib/deep/version.ini') ?: 'none';
-        while (frankenphp_handle_request(function () use ($v) { echo $v, ' ', getmypid(); })) {}";
+        while (frankenphp_handle_request(function () use ($v) {
+            if (isset($_GET['do'])) { opcache_reset(); }
+            echo $v, ' ', getmypid();
+        })) {}";
     let site = PhpSite::worker(config, text);
     on_front(async {
         site.pool.ready().await.unwrap();
@@ -355,7 +358,7 @@ fn watched_file_change_restarts_the_workers_without_a_failed_request() {
             site.log.all()
         );
         std::fs::create_dir_all(site.path("lib/deep")).unwrap();
-        site.pool.restart();
+        get(&site, "do=reset").await.unwrap();
         until("a restart", || {
             site.log.all().iter().any(|l| l.contains("WorkerRestart"))
         })

@@ -327,3 +327,32 @@ fn decode_reply(answer: ReplyText) -> Result<RegistryReply<InvalidationText>, Re
         rows: rows.ok_or_else(|| version_error("a row of the members"))?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reply_of_another_version_is_named() {
+        let reply = |author: &str, session: &str| -> ReplyText {
+            let record = (4, author.to_owned(), "page".to_owned());
+            let row = (session.to_owned(), "a".to_owned(), 1, 2, 0, 1);
+            let outcome = "done".to_owned();
+            ("i".to_owned(), 1, outcome, 3, 4, vec![record], vec![row])
+        };
+        let known = decode_reply(reply("7", "8")).unwrap();
+        assert!(matches!(known.outcome, ExchangeOutcome::Done(3)));
+        assert_eq!((known.records[0].author, known.rows[0].session), (7, 8));
+        for (unknown, what) in [
+            (reply("seven", "8"), "an entry of the log"),
+            (reply("7", "eight"), "a row of the members"),
+        ] {
+            let error = decode_reply(unknown).unwrap_err().to_string();
+            let expected = format!("{what} is from another version of Howdah");
+            assert!(
+                error.contains("FleetVersion") && error.contains(&expected),
+                "{error}"
+            );
+        }
+    }
+}

@@ -88,7 +88,7 @@ impl FromStr for Valkey {
                     let how = "a cluster has a single database without a number: write nothing after the hosts";
                     return Err(how.to_owned());
                 }
-                ValkeyAddress::Cluster(Cluster::new(&nodes).map_err(|error| error_reason(&error))?)
+                ValkeyAddress::Cluster(Cluster::new(&nodes).map_err(|error| error.to_string())?)
             }
             _ => ValkeyAddress::Server(Box::new(open_client(text)?)),
         };
@@ -100,22 +100,12 @@ impl FromStr for Valkey {
     }
 }
 
-/// Returns the reason of a Redis error, without the URL.
-fn error_reason(error: &redis::RedisError) -> String {
-    let detail = error.detail().unwrap_or_default();
-    match detail {
-        "" => error.category().to_owned(),
-        detail => detail.to_owned(),
-    }
-}
-
 fn open_client(text: &str) -> Result<Client, String> {
-    let info = text.into_connection_info();
-    let info = info.map_err(|_| {
+    // The client does not connect yet, so only the URL can be wrong.
+    Client::open(text).map_err(|_| {
         "expected redis://, rediss:// (TLS), redis+unix://, redis+sentinel:// or redis+cluster:// with a host"
             .to_owned()
-    })?;
-    Client::open(info).map_err(|error| error_reason(&error))
+    })
 }
 
 /// Several servers of one deployment, and the login for them and for the servers that they name.

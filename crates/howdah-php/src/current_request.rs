@@ -246,3 +246,72 @@ impl ClaimedRequest {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::Arc;
+
+    use howdah_os::mapping::PoolMemory;
+    use howdah_proto::request::FrameBuilder;
+    use howdah_proto::shm::{
+        ChildId, ChildPort, Geometry, PoolPort, RING_BYTES, Region, SlotState,
+    };
+    use howdah_proto::variables::Var;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn report_longer_than_the_ring_reaches_the_front_although_the_client_is_gone() {
+        let geometry = Geometry {
+            fronts: 1,
+            slots: 1,
+            children: 1,
+            shared_cache: 0,
+        };
+        let file = File::from(memfd_create("test", MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(geometry.region_len() as u64).unwrap();
+        let memory = Arc::new(PoolMemory::map(&file).unwrap());
+        let (region, mut ports) = Region::create(memory, geometry).unwrap();
+        let region: &'static Region = Box::leak(Box::new(region));
+        let front = ports.pop().unwrap();
+        let me = ChildId {
+            index: 0,
+            incarnation: 1,
+        };
+        PoolPort::new(region.clone()).prepare_row(me);
+        let mut frame = FrameBuilder::new(Vec::new());
+        frame.var(Var::RequestUri, b"/");
+        front.publish(0, &frame.finish(Some(0), 0).unwrap(), true);
+        let _ = front.abort(0);
+        let report: Vec<u8> = (0..2 * RING_BYTES).map(|n| (n % 251) as u8).collect();
+        let child = std::thread::spawn({
+            let report = report.clone();
+            move || {
+                begin(ChildPort::enter(region, me).claim(0).unwrap());
+                let written = (write_frame(EFFECT, &report), write_body(b"page"));
+                release();
+                written
+            }
+        });
+        let mut received = Vec::new();
+        loop {
+            // The state is loaded first, so no bytes are published between the last read and the end.
+            let done = matches!(front.state(0), SlotState::Done(_));
+            let (n, wake) = front.read_response(0, &mut received, usize::MAX).unwrap();
+            if let Some(word) = wake.0 {
+                sys::futex_wake(word);
+            }
+            if n == 0 && done {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        assert_eq!(child.join().unwrap(), (true, false), "only the report");
+        let (head, payload) = received.split_at(8);
+        let length = (report.len() as u32).to_ne_bytes();
+        assert_eq!(head, [EFFECT.to_ne_bytes(), length].concat());
+        assert!(payload == report);
+    }
+}

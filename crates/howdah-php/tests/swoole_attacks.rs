@@ -152,6 +152,32 @@ fn silent_swoole_connections_at_the_limit_do_not_lock_out_visitors() {
     assert!(count <= 20, "{count}");
 }
 
+#[test]
+fn visitor_at_the_limit_waits_until_a_swoole_connection_is_silent() {
+    let script = SwooleScript::start(
+        r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1, 'max_connection' => 2]);
+        $large = 0;
+        $s->on('request', function ($q, $r) use (&$large) {
+            if ($q->server['path_info'] !== '/large') { return $r->end('ok'); }
+            echo 'large ', ++$large, "\n";
+            $r->end(str_repeat('x', 10000000));
+        });
+        $s->start();"#,
+    );
+    let mut unread: Vec<_> = (0..2).map(|_| script.connect()).collect();
+    for client in &mut unread {
+        client.send(b"GET /large HTTP/1.1\r\nHost: t\r\n\r\n");
+    }
+    script.wait_for_log("large 2");
+    // Neither connection may be closed for this visitor: their responses are in progress.
+    let mut visitor = script.connect();
+    visitor.send(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(unread[0].answer(false).text().len(), 10_000_000);
+    assert_eq!(visitor.answer(false).text(), "ok");
+    assert_eq!(unread[1].answer(false).text().len(), 10_000_000);
+}
+
 /// Builds a form with a file of that many bytes.
 fn form(size: usize) -> Vec<u8> {
     let mut body = b"--xx\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--xx\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n".to_vec();

@@ -443,6 +443,25 @@ fn swoole_stop_finishes_running_requests_and_calls_the_stop_events() {
 }
 
 #[test]
+fn worker_that_calls_stop_exits_after_its_response_and_is_replaced() {
+    let script = SwooleScript::start(
+        r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1]);
+        $s->on('request', function ($q, $r) use ($s) {
+            $stopped = $q->server['path_info'] === '/stop' ? $s->stop() : null;
+            $r->end(var_export($stopped, true) . ' ' . getmypid());
+        });
+        $s->start();"#,
+    );
+    let first = script.get("/").text().to_owned();
+    let pid = first.strip_prefix("NULL ").unwrap();
+    assert_eq!(script.get("/stop").text(), format!("true {pid}"));
+    eventually("a request to another worker", || {
+        script.get("/").text().ne(&first).then_some(())
+    });
+}
+
+#[test]
 fn swoole_stop_while_workers_start_reaches_all_of_them() {
     // The fourth worker requests the stop while the manager forks the others: some receive the signal before they could
     // have handlers.

@@ -99,12 +99,6 @@ pub enum Failure {
     ClientGone,
 }
 
-impl From<RequestFrameError> for Failure {
-    fn from(error: RequestFrameError) -> Failure {
-        Failure::Frame(error)
-    }
-}
-
 impl Failure {
     /// Returns the failure's name in logs, metrics, the `Howdah-Error` header (but see [`Failure::public_name`]) and
     /// docs/failures.md.

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use howdah_executor::{ExecError, RunEvent, ScriptBody, ScriptHead};
+use howdah_http::{ConnectionNotice, RequestHandler};
 use howdah_log::log::{AccessFormat, AccessLog, LogSink, LogTarget};
 use howdah_server::admin::StatusPage;
 use howdah_server::server_config::FrontSettings;
+use howdah_server::status_listener::StatusListener;
 use howdah_site::client_address::TrustedProxies;
 use howdah_site::site::SiteConfig;
 
@@ -98,6 +100,26 @@ fn failures_have_names_and_statuses() {
             "{name}"
         );
     }
+}
+
+/// The status listener has no log of its own. Refused requests of its clients are not the server's faults.
+#[test]
+fn status_listener_reports_only_faults_of_the_server_to_the_front() {
+    let rig = FrontRig::start(|_| {}, |_| {});
+    let listener = StatusListener::default();
+    let error = std::io::Error::from_raw_os_error(24);
+    let failed = ConnectionNotice::AcceptFailed {
+        listener: "127.0.0.1:9000",
+        error: &error,
+    };
+    let failures = || rig.front.status().failures;
+    // No front serves yet.
+    listener.notice(&failed);
+    listener.set_serving(rig.front.clone(), rig.control());
+    assert_eq!(failures(), []);
+    listener.notice(&failed);
+    listener.notice(&ConnectionNotice::TooManyConnections { limit: 128 });
+    assert_eq!(failures(), [("AcceptFailed".to_owned(), 1)]);
 }
 
 #[test]

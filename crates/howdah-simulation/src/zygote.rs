@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use howdah_executor::PoolConfig;
-use howdah_executor::launch::{LaunchedProcess, Launcher, ZygoteFds};
+use howdah_executor::launch::{LaunchedProcess, Launcher, SpawnerFds, ZygoteFds};
+use howdah_executor::{PoolConfig, PoolMode};
 use howdah_os::mapping::PoolMemory;
 use howdah_proto::control::{Exit, MAX_PACKET_BYTES, StartedPhp, ZygoteCommand, ZygoteReport};
 use howdah_proto::shm::{ChildPort, Region, VERSION};
@@ -44,6 +44,10 @@ impl Launcher for ZygoteLauncher {
             pidfd,
             program: PathBuf::new(),
         })
+    }
+
+    fn launch_spawner(&self, _: &PoolMode, _: SpawnerFds) -> io::Result<LaunchedProcess> {
+        Err(io::Error::other("programs are not simulated"))
     }
 }
 

@@ -176,14 +176,6 @@ impl EmbedPool {
             .send_to_supervisor(SupervisorMessage::Drain(clock::now() + limit));
     }
 
-    /// Replaces the children one after the other: workers by newly booted ones, and the children of a pool that watches
-    /// files by those of a new zygote. Other pools do nothing.
-    pub fn restart(&self) {
-        self.shared
-            .pool
-            .send_to_supervisor(SupervisorMessage::Restart);
-    }
-
     /// Waits until all processes of a draining pool have exited.
     pub async fn drained(&self) {
         let mut condition = self.shared.condition.subscribe();
@@ -369,10 +361,6 @@ impl ScriptPool for EmbedPool {
 
     fn is_asleep(&self) -> bool {
         EmbedPool::is_asleep(self)
-    }
-
-    fn restart(&self) {
-        EmbedPool::restart(self);
     }
 
     fn cached_scripts(&self) -> PoolFuture<'_, Vec<u8>> {

@@ -22,8 +22,6 @@ use crate::config::{PoolConfig, ProcessManager};
 pub(crate) enum SupervisorMessage {
     /// Kill a child whose memory or response is invalid.
     Kill(ChildId, &'static str),
-    /// Replace all children by those of a new zygote.
-    Restart,
     /// Finish the requests in flight until this deadline, and end all processes.
     Drain(Instant),
     /// Make the zygote do this with a file of scripts. The sender is notified when it is done.

@@ -10,8 +10,8 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use howdah_executor::config::PoolConfig;
-use howdah_executor::launch::{LaunchedProcess, Launcher, ZygoteFds};
+use howdah_executor::config::{PoolConfig, PoolMode};
+use howdah_executor::launch::{LaunchedProcess, Launcher, SpawnerFds, ZygoteFds};
 use howdah_os::mapping::PoolMemory;
 use howdah_proto::control::{Exit, StartedPhp, ZygoteCommand, ZygoteReport};
 use howdah_proto::response::{encode_head, kind};
@@ -28,6 +28,8 @@ pub struct FakeLauncher {
     pub first_reports: Mutex<Vec<ZygoteReport>>,
     /// Sent by the next zygote once it is ready, with these descriptors.
     pub claims: Mutex<Vec<(ZygoteReport, Option<OwnedFd>)>>,
+    /// Sent by the next zygote after its claims: a packet that is not a report.
+    pub unreadable: Mutex<Option<Vec<u8>>>,
     pub launches: AtomicU32,
     /// Process ids of the `cat` processes.
     pub pids: Mutex<Vec<i32>>,
@@ -81,12 +83,17 @@ impl Launcher for FakeLauncher {
             words.remove(0)
         };
         let claims = std::mem::take(&mut *self.claims.lock().unwrap());
-        std::thread::spawn(move || fake.serve(first, claims, &mut process));
+        let unreadable = self.unreadable.lock().unwrap().take();
+        std::thread::spawn(move || fake.serve(first, claims, unreadable, &mut process));
         Ok(LaunchedProcess {
             pid,
             pidfd,
             program: Default::default(),
         })
+    }
+
+    fn launch_spawner(&self, _: &PoolMode, _: SpawnerFds) -> io::Result<LaunchedProcess> {
+        Err(io::Error::other("no spawners here"))
     }
 }
 
@@ -116,11 +123,15 @@ impl FakeZygote {
         self: Arc<Self>,
         first: ZygoteReport,
         claims: Vec<(ZygoteReport, Option<OwnedFd>)>,
+        unreadable: Option<Vec<u8>>,
         process: &mut Child,
     ) {
         self.tell(&first);
         for (report, fd) in &claims {
             self.claim(report, fd);
+        }
+        if let Some(packet) = unreadable {
+            let _ = rustix::net::send(&self.control, &packet, SendFlags::NOSIGNAL);
         }
         let mut packet = vec![0; 32 * 1024];
         while let Ok((n, _)) = rustix::net::recv(&self.control, &mut packet[..], RecvFlags::empty())

@@ -151,5 +151,5 @@ pub trait RequestHandler: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send + 'a;
 
     /// Receives a notice. Must not block.
-    fn notice(&self, _notice: &ConnectionNotice<'_>) {}
+    fn notice(&self, notice: &ConnectionNotice<'_>);
 }

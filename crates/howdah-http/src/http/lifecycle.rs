@@ -251,3 +251,31 @@ impl Drop for EnrolledConnection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn room_is_made_in_advance_only_of_connections_that_owe_a_request_for_long() {
+        // Sets the start of the clock, which must not be later than the times below.
+        now();
+        tokio::time::advance(Duration::from_secs(86_400)).await;
+        let threads = [Arc::<FrontThreadConnections>::default(), Arc::default()];
+        let first = threads[0].enrol(None);
+        let idle = threads[1].enrol(None);
+        idle.set_idle(Instant::now());
+        let second_later = OWING_PATIENCE / 2;
+        tokio::time::advance(second_later).await;
+        let second = threads[1].enrol(None);
+        assert!(!make_room_in_advance(&threads));
+        tokio::time::advance(OWING_PATIENCE - second_later).await;
+        assert!(make_room_in_advance(&threads));
+        assert!(first.is_evicted() && !second.is_evicted());
+        assert!(!make_room_in_advance(&threads));
+        tokio::time::advance(second_later).await;
+        assert!(make_room_in_advance(&threads) && second.is_evicted());
+        tokio::time::advance(OWING_PATIENCE * 10).await;
+        assert!(!make_room_in_advance(&threads) && !idle.is_evicted());
+    }
+}

@@ -205,6 +205,8 @@ fn parse(head: &[u8]) -> Option<VerifiedResponseHead> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -231,6 +233,35 @@ mod tests {
         ] {
             assert_eq!(without_port(authority), name);
         }
+    }
+
+    #[test]
+    fn request_to_an_https_server_begins_with_a_tls_handshake_for_its_host() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = VerifyServer {
+            tls: true,
+            authority: listener.local_addr().unwrap().to_string(),
+        };
+        let serving = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // RFC 8446 §5.1: the type of the record, two bytes of version, and the length.
+            let mut head = [0; 5];
+            stream.read_exact(&mut head).unwrap();
+            let mut hello = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
+            stream.read_exact(&mut hello).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            (head[0], hello)
+        });
+        let failed = server.send_request("GET", "/", "shop.example:8443");
+        let (record, hello) = serving.join().unwrap();
+        assert_eq!(record, 22, "a handshake");
+        let name = b"shop.example";
+        assert!(hello.windows(name.len()).any(|window| window == name));
+        // A response that is not encrypted is not believed.
+        assert!(
+            matches!(failed, Err(RequestFailure::Broken(_))),
+            "{failed:?}"
+        );
     }
 
     #[test]

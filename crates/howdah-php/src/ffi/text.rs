@@ -85,3 +85,23 @@ pub unsafe fn write_message(out: *mut c_char, cap: usize, message: &str) {
         out.add(len).write(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CStr;
+
+    use super::*;
+
+    #[test]
+    fn message_for_c_is_truncated_to_fit_and_ends_with_nul() {
+        for (cap, written) in [(8, "listen"), (7, "listen"), (4, "lis"), (1, "")] {
+            let mut buffer: [c_char; 9] = [1; 9];
+            // SAFETY: the buffer has more than `cap` bytes.
+            unsafe { write_message(buffer.as_mut_ptr(), cap, "listen") };
+            // SAFETY: a NUL was written, and the buffer lives on.
+            let text = unsafe { CStr::from_ptr(buffer.as_ptr()) };
+            assert_eq!(text.to_str(), Ok(written));
+            assert!(buffer[cap..].iter().all(|byte| *byte == 1), "{cap}");
+        }
+    }
+}

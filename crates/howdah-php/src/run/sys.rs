@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,8 +54,11 @@ pub fn bind_tcp(address: &SocketAddr) -> io::Result<OwnedFd> {
 /// Returns a unix socket that is bound to `path` but does not listen yet. Removes the socket file of a dead server.
 pub fn bind_unix(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
-    if std::os::unix::net::UnixStream::connect(path)
-        .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+    // Connecting to a file that is not a socket is refused, too.
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    if is_socket
+        && std::os::unix::net::UnixStream::connect(path)
+            .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
     {
         std::fs::remove_file(path)?;
     }
@@ -294,4 +297,30 @@ pub fn unnamed_file(directory: &Path) -> io::Result<File> {
     let file = open(&path, libc::O_CREAT | libc::O_EXCL)?;
     std::fs::remove_file(&path)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use howdah_test_support::scratch::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn unix_socket_replaces_the_file_of_a_dead_server_and_of_no_other() {
+        let scratch = Scratch::new("bind-unix");
+        let path = scratch.join("socket");
+        // Closing the listener leaves the file.
+        drop(UnixListener::bind(&path).unwrap());
+        let bound = UnixListener::from(bind_unix(&path).unwrap());
+        rustix::net::listen(&bound, 1).unwrap();
+        UnixStream::connect(&path).unwrap();
+        let taken = bind_unix(&path).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        let file = scratch.write("index.php", "not a socket");
+        let refused = bind_unix(&file).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(std::fs::read(&file).unwrap(), b"not a socket");
+    }
 }

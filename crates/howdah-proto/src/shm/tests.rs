@@ -231,6 +231,23 @@ fn request_body_streams_and_its_end_is_seen() {
     assert_eq!(claim.read_body(&mut buf).0, BodyRead::End);
 }
 
+/// The front does this with a slot that it has not finished before it handles the others.
+#[test]
+fn slot_that_the_front_marks_itself_is_notified_once_and_keeps_the_front_awake() {
+    let mut memory = TestPoolMemory::new(1, 70, 1);
+    let port = memory.port();
+    assert!(port.go_to_sleep());
+    port.woke_up();
+    port.notify_again(3);
+    port.notify_again(69);
+    assert!(!port.go_to_sleep(), "the front would not handle the slots");
+    let mut notified = Vec::new();
+    assert!(port.take_notified(|slot| notified.push(slot)));
+    assert_eq!(notified, [3, 69]);
+    assert!(!port.take_notified(|slot| panic!("slot {slot} is notified again")));
+    assert!(port.go_to_sleep());
+}
+
 #[test]
 fn slow_request_does_not_block_the_ring() {
     let mut memory = TestPoolMemory::new(1, 4, 2);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use howdah_http::message::{RequestHead, ResponseHead};
-use howdah_http::{ConnectionInfo, RequestBody, RequestHandler, Responder};
+use howdah_http::{ConnectionInfo, ConnectionNotice, RequestBody, RequestHandler, Responder};
 
 use super::{SnapshotSender, SnapshotSource};
 use crate::admin::ServerStatus;
@@ -157,5 +157,68 @@ impl<O: Operator> RequestHandler for DashboardRelay<O> {
                 "only GET, and POST from a button, are supported\n".to_owned(),
             ),
         }
+    }
+
+    /// The only client is the user's browser, which shows a refused request. So nothing is logged.
+    fn notice(&self, _notice: &ConnectionNotice<'_>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    use howdah_http::listener::ListenerConfig;
+
+    use super::*;
+    use crate::status_listener::start_small_server;
+
+    struct StoppedServer;
+
+    impl Operator for StoppedServer {
+        fn status(&self) -> Result<ServerStatus, String> {
+            Err("the server is stopped".to_owned())
+        }
+
+        fn purge(&self, _: AdminCommand) -> Result<String, String> {
+            Err("the server is stopped".to_owned())
+        }
+
+        fn reload(&self) -> Result<String, String> {
+            Err("the server is stopped".to_owned())
+        }
+    }
+
+    #[test]
+    fn dashboard_refuses_a_malformed_request_and_serves_the_next() {
+        let relay = Arc::new(DashboardRelay::new("secret".to_owned(), StoppedServer));
+        let server = start_small_server(relay, "dashboard").unwrap();
+        let listener = ListenerConfig::bind(&"127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        let address = listener.local_addr().unwrap();
+        server.control().add_listener(listener).unwrap();
+        let ask = |request: &str| {
+            let mut client = TcpStream::connect(address).unwrap();
+            client
+                .set_read_timeout(Some(Duration::from_secs(10)))
+                .unwrap();
+            client.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        let malformed = ask("GET /secret/ HTTP/1.1\r\nno header\r\n\r\n");
+        assert!(malformed.starts_with("HTTP/1.1 400 "), "{malformed}");
+        let end = "Content-Type: application/json\r\nConnection: close\r\n\r\n";
+        let reload = format!(
+            "POST /secret/reload HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\n{end}"
+        );
+        let failed = ask(&reload);
+        assert!(
+            failed.starts_with("HTTP/1.1 409 ") && failed.ends_with("the server is stopped"),
+            "{failed}"
+        );
+        server.control().stop(Duration::ZERO);
+        server.wait();
     }
 }

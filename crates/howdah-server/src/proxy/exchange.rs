@@ -161,3 +161,47 @@ fn has_invalid_framing(error: &hyper::Error) -> bool {
         Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
     ) || frames.is_some_and(h2::Error::is_library)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use hyper::client::conn::http1;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Returns the error of a request to a server that sends these bytes and closes the connection.
+    async fn error_after(answer: &[u8]) -> hyper::Error {
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        let (mut sender, connection) = http1::handshake(TokioIo::new(ours)).await.unwrap();
+        let request = Request::get("/").header(header::HOST, "a.example");
+        let request = request.body(Upload::none()).unwrap();
+        let server = async {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(theirs.read_u8().await.unwrap());
+            }
+            theirs.write_all(answer).await.unwrap();
+            drop(theirs);
+        };
+        let (response, _, ()) = tokio::join!(sender.send_request(request), connection, server);
+        response.unwrap_err()
+    }
+
+    /// A request is sent again on another connection only if no response to it has begun.
+    #[tokio::test]
+    async fn end_of_a_connection_is_told_from_an_invalid_response() {
+        let ended = error_after(b"").await;
+        assert!(ended_before_response(&ended), "{ended}");
+        assert_eq!(
+            exec_error(&ended, false),
+            ExecError::BackendClosed { answering: false }
+        );
+        let invalid = error_after(b"220 mail.example ESMTP\r\n\r\n").await;
+        assert!(!ended_before_response(&invalid), "{invalid}");
+        assert!(matches!(
+            exec_error(&invalid, false),
+            ExecError::BackendInvalid { .. }
+        ));
+    }
+}

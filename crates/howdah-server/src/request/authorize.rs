@@ -302,7 +302,8 @@ fn start_authorizer(
         &names,
         &ctx.service().variables,
         BodyLength::None,
-    )?;
+    )
+    .map_err(Failure::Frame)?;
     let request = ScriptRequest {
         frame,
         body: ScriptBody::Empty,

@@ -196,7 +196,7 @@ pub(super) async fn wait_for_process_permit(
         return Ok(());
     };
     // All requests acquire their permits in the same order, so no two wait for each other.
-    counted.limits.sort_by_key(|limit| limit.meter.number());
+    counted.limits.sort_by_key(|limit| limit.meter.id);
     let mut places = Vec::new();
     let mut refused = None;
     for limit in &counted.limits {

@@ -87,7 +87,8 @@ pub(super) async fn answer(
         &service.variables,
         target,
         length,
-    )?;
+    )
+    .map_err(Failure::Frame)?;
     let request = ScriptRequest {
         frame,
         body: script_body,

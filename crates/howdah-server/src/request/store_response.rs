@@ -102,7 +102,8 @@ impl CacheRequest<'_> {
             &service.variables,
             target,
             BodyLength::None,
-        )?;
+        )
+        .map_err(Failure::Frame)?;
         let effects = RunEffects::new(self.cache, self.ctx.site);
         let run = service.start(
             target,

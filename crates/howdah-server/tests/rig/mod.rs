@@ -15,7 +15,7 @@ use howdah_executor::{
     ExecError, Executor, RunEvent, RunTiming, ScriptBody, ScriptRequest, ScriptRun,
 };
 use howdah_http::HttpConfig;
-use howdah_http::listener::{HttpServer, ListenerConfig};
+use howdah_http::listener::{HttpServer, ListenerConfig, ServerControl};
 use howdah_log::log::{AccessLog, ErrorLog, ErrorStyle, LogSink, LogTarget};
 use howdah_proto::level::LogLevel;
 use howdah_server::front_thread;
@@ -276,6 +276,10 @@ impl FrontRig {
             &self.process,
             &self.executor,
         ));
+    }
+
+    pub fn control(&self) -> ServerControl {
+        self.server.as_ref().expect("it runs").control()
     }
 
     pub fn connect(&self) -> TcpStream {

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::fs;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 const ANN: &str = "ann:$2y$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW\n";
@@ -114,6 +115,42 @@ async fn authentication_admits_by_users_and_groups() {
         ask(&demand, "ann:pw").await,
         Err(NotAuthenticated::Unreadable(_))
     ));
+}
+
+#[tokio::test]
+async fn client_with_too_many_unfinished_password_checks_is_busy_until_they_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let users = dir.path().join("users");
+    write(&users, ANN);
+    let demand = Authentication::new("r", &users, None, AdmittedUsers::ValidUser);
+    let client = Some(IpAddr::from([203, 0, 113, 1]));
+    // No test has verified this password, so it must be checked.
+    let field = basic("ann:guess");
+    let ask = || demand.authenticate(Some(field.as_bytes()), client);
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Arc::new(std::sync::Mutex::new(wait));
+    let mut checks = Vec::new();
+    loop {
+        assert!(checks.len() < 100, "the client has no limit");
+        let wait = wait.clone();
+        let mut check = Box::pin(blocking::check_password(client, move || {
+            // The end of the channel is the permission to continue.
+            let _ = wait.lock().unwrap().recv();
+        }));
+        match std::future::poll_fn(|cx| Poll::Ready(check.as_mut().poll(cx))).await {
+            Poll::Pending => checks.push(check),
+            Poll::Ready(refused) => {
+                refused.unwrap_err();
+                break;
+            }
+        }
+    }
+    assert_eq!(ask().await, Err(NotAuthenticated::Busy));
+    drop(go);
+    for check in checks {
+        check.await.unwrap();
+    }
+    assert_eq!(ask().await, Err(NotAuthenticated::WrongPassword));
 }
 
 #[test]

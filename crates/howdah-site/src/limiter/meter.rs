@@ -45,7 +45,7 @@ pub struct Meter {
     /// The limit.
     pub limit: Arc<ClientLimit>,
     /// A number that no other meter of the process has.
-    pub(super) id: u64,
+    pub id: u64,
     /// The permits of clients' requests in progress, if the limit is about them.
     pub(super) connections: Option<Arc<ClientPermits>>,
     /// The permits of requests that have or wait for a PHP process, if the limit is about them.
@@ -69,11 +69,6 @@ impl Meter {
             limit,
             refused: ShardedCounter::default(),
         }
-    }
-
-    /// Returns the meter's number, which no other meter of the process has.
-    pub fn number(&self) -> u64 {
-        self.id
     }
 
     /// Returns how many requests wait for a PHP process.

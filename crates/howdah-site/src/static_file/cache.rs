@@ -172,6 +172,20 @@ mod tests {
     }
 
     #[test]
+    fn coded_form_is_kept_once_it_was_made_or_stored() {
+        let forms = CodedForms::default();
+        let make = |text: &'static str| move || Ok(text.as_bytes().to_vec());
+        assert_eq!(forms.ready(Coding::Brotli), None);
+        forms.put(Coding::Brotli, Bytes::from_static(b"stored"));
+        forms.put(Coding::Brotli, Bytes::from_static(b"stored later"));
+        assert_eq!(forms.ready(Coding::Brotli).unwrap(), "stored");
+        assert_eq!(forms.get(Coding::Brotli, make("made")).unwrap(), "stored");
+        assert_eq!(forms.ready(Coding::Gzip), None);
+        assert_eq!(forms.get(Coding::Gzip, make("made")).unwrap(), "made");
+        assert_eq!(forms.ready(Coding::Gzip).unwrap(), "made");
+    }
+
+    #[test]
     fn file_cache_memory_is_bounded_and_accounted_for() {
         let mut cache = FileCache::default();
         for number in 0..2000u64 {

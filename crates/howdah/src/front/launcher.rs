@@ -133,3 +133,30 @@ impl Launcher for MasterLauncher {
             .request_launch(self.generation, mode.name(), &descriptors)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process_channel::ReceiveOutcome;
+
+    #[test]
+    fn launch_that_the_master_cannot_do_fails_with_its_reason() {
+        let (ours, theirs) = ProcessChannel::pair().unwrap();
+        let (launches, master) = (Launches::new(ours), ProcessChannel::new(theirs));
+        let launching = std::thread::spawn({
+            let launches = launches.clone();
+            move || launches.request_launch(3, "www", &[])
+        });
+        let ReceiveOutcome::Message(ToMaster::Launch { id, pool, .. }, _) = master.receive() else {
+            panic!("not a launch");
+        };
+        assert_eq!(pool, "www");
+        launches.fail(id + 1, "another launch".to_owned());
+        launches.fail(id, "no such user: shop".to_owned());
+        let error = launching.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "no such user: shop");
+        launches.fail_all();
+        let gone = launches.request_launch(3, "www", &[]).unwrap_err();
+        assert_eq!(gone.to_string(), "the master is gone");
+    }
+}

@@ -23,7 +23,7 @@ const GIVE_UP_BEFORE_NEXT: Duration = Duration::from_millis(50);
 impl JobRunner {
     /// Applies the fleet of a configuration.
     pub fn apply_fleet(&mut self, fleet: Option<FleetSettings>) -> Result<(), String> {
-        if self.turns.as_ref().map(RunClaims::settings) == fleet.as_ref() {
+        if self.turns.as_ref().map(|turns| &turns.settings) == fleet.as_ref() {
             return Ok(());
         }
         if let Some(former) = self.turns.take() {

@@ -99,7 +99,8 @@ pub enum ClaimEvent {
 
 /// The handle of the thread. Dropping it ends the thread.
 pub struct RunClaims {
-    settings: FleetSettings,
+    /// The settings that the thread was started with.
+    pub settings: FleetSettings,
     orders: Option<orders::UnboundedSender<ClaimCommand>>,
     events: mpsc::Receiver<ClaimEvent>,
     bell: Arc<OwnedFd>,
@@ -144,11 +145,6 @@ impl RunClaims {
             process: u64::from_ne_bytes(word),
             claims: 0,
         })
-    }
-
-    /// Returns the settings that the thread was started with.
-    pub fn settings(&self) -> &FleetSettings {
-        &self.settings
     }
 
     /// Returns the descriptor to poll.

@@ -416,9 +416,10 @@ pub fn runtime_directory() -> PathBuf {
     }
 }
 
-/// Returns the process id of the server whose control socket is named after this port, if the server is running.
-pub fn server_of_port(port: u16) -> Option<i32> {
-    let path = runtime_directory().join(format!("{port}.sock"));
+/// Returns the process id of the server whose control socket in this directory is named after the port, if the server
+/// is running.
+pub fn server_of_port(directory: &Path, port: u16) -> Option<i32> {
+    let path = directory.join(format!("{port}.sock"));
     let stream = UnixStream::connect(path).ok()?;
     let who = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     Some(who.pid.as_raw_nonzero().get())
@@ -448,4 +449,22 @@ fn create_private_directory(directory: &Path) -> Result<(), String> {
         return Err(failed(why.to_owned()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_of_a_port_is_found_by_its_control_socket_while_it_runs() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("8080.sock");
+        let socket = UnixListener::bind(path).unwrap();
+        let ours = Some(std::process::id() as i32);
+        assert_eq!(server_of_port(directory.path(), 8080), ours);
+        assert_eq!(server_of_port(directory.path(), 8081), None);
+        // The file stays, as after a crash.
+        drop(socket);
+        assert_eq!(server_of_port(directory.path(), 8080), None);
+    }
 }

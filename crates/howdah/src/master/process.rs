@@ -146,7 +146,8 @@ pub fn holder_of(address: SocketAddr) -> Option<String> {
     let found = holder_of_inode(inode);
     // Another howdah hides its descriptors, so its control socket is tried.
     found.or_else(|| {
-        let pid = super::control::server_of_port(address.port())?;
+        let directory = super::control::runtime_directory();
+        let pid = super::control::server_of_port(&directory, address.port())?;
         Some(format!("howdah (process {pid})"))
     })
 }

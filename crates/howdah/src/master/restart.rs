@@ -46,3 +46,28 @@ impl RestartPlan {
         self.at.is_some_and(|at| now >= at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restart_pause_grows_with_each_crash_and_a_restart_without_crash_has_none() {
+        let mut plan = RestartPlan::default();
+        assert!(plan.due_at().is_none() && !plan.is_due(Instant::now()));
+        let mut last = Duration::ZERO;
+        for crash in 1..=12 {
+            let now = Instant::now();
+            plan.plan(Some(now));
+            assert!(!plan.is_due(now));
+            let pause = plan.due_at().unwrap() - now;
+            let grows = pause > last || pause >= MAX_PAUSE;
+            assert!(grows && pause < MAX_PAUSE * 2, "{crash}: {pause:?}");
+            last = pause;
+        }
+        plan.plan_now();
+        assert!(plan.is_due(Instant::now()));
+        plan.cancel();
+        assert!(!plan.is_due(Instant::now()));
+    }
+}

@@ -292,3 +292,55 @@ impl fmt::Display for InheritedSocket {
         write!(f, " ({})", self.name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn passed(sockets: Vec<(OwnedFd, &str)>) -> InheritedSockets {
+        let sockets = sockets.into_iter().map(|(socket, name)| InheritedSocket {
+            bound: bound_address(&socket).unwrap(),
+            socket,
+            name: name.to_owned(),
+        });
+        InheritedSockets {
+            sockets: sockets.collect(),
+        }
+    }
+
+    #[test]
+    fn passed_udp_socket_serves_http3_of_its_port() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap();
+        let udp = UdpSocket::bind(address).unwrap();
+        let mut listen = ListenSettings::at(ListenAddress::Tcp(address));
+        (listen.tls, listen.http3) = (true, true);
+
+        let copy = tcp.try_clone().unwrap();
+        let without = passed(vec![(copy.into(), "http.socket")]);
+        let missing = without.assign(&[&listen]).unwrap_err();
+        let advice = format!("add ListenDatagram={address} to http.socket");
+        assert!(missing.contains(&advice), "{missing}");
+
+        let numbers = [tcp.as_raw_fd(), udp.as_raw_fd()];
+        let both = passed(vec![
+            (tcp.into(), "http.socket"),
+            (udp.into(), "http3.socket"),
+        ]);
+        let assigned = both.assign(&[&listen]).unwrap();
+        let [ListenSockets { stream, udp }] = &assigned[..] else {
+            panic!("{assigned:?}");
+        };
+        let kinds = [stream, udp.as_ref().unwrap()].map(|sockets| {
+            assert_eq!(sockets.len(), 1);
+            sockopt::socket_type(&sockets[0]).unwrap()
+        });
+        assert_eq!(kinds, [SocketType::STREAM, SocketType::DGRAM]);
+        // The next program after an upgrade finds the sockets under the numbers that the manager gave them.
+        let kept: Vec<i32> = both.sockets().map(|socket| socket.as_raw_fd()).collect();
+        assert_eq!(kept, numbers);
+    }
+}

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::*;
-use crate::generation::{Force, Purge};
+use crate::generation::{Force, Purge, without_site};
 use crate::object::tests::page;
 use crate::object::{Object, ResponseForm};
 use crate::policy::PageState;
@@ -286,6 +286,29 @@ fn corrupt_file_is_a_miss_and_is_removed() {
     }
     let total: u64 = store.faults().iter().map(|(_, n)| n).sum();
     assert_eq!(total, good.len() as u64, "{:?}", store.faults());
+}
+
+/// The writer inspects a file later than a reader found it damaged, and a new page may have replaced it meanwhile.
+#[test]
+fn inspected_file_is_removed_only_if_its_page_is_purged() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = TestStore::open(directory.path());
+    store.keep("/kept", "kept");
+    store.keep("/purged", "purged");
+    let files_after_inspection = || {
+        for path in ["/kept", "/purged"] {
+            let key = key(path);
+            let name = store.disk.shared.file_name(&OWNER, without_site(&key));
+            assert!(store.disk.shared.send_order(WriteJob::Inspect(name)));
+        }
+        store.files().len()
+    };
+    assert_eq!(files_after_inspection(), 2, "both pages can be served");
+    let purge = Purge::Url(key("/purged"));
+    store.generations.purge(&purge, Force::Hard);
+    assert_eq!(files_after_inspection(), 1);
+    store.memory.remove(&key("/kept"));
+    assert_eq!(store.fetch("/kept"), fresh("kept"));
 }
 
 #[test]

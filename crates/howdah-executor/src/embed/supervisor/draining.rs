@@ -24,7 +24,6 @@ impl Supervisor {
             SupervisorMessage::Scripts(work, file, done) => {
                 self.start_scripts_operation(work, &file, done)
             }
-            SupervisorMessage::Restart => self.restart_workers("a restart was requested"),
             SupervisorMessage::Drain(until) => {
                 self.shared.condition.send_replace(PoolCondition::Draining);
                 self.drain_until = Some(self.drain_until.map_or(until, |d| d.min(until)));

@@ -512,6 +512,22 @@ async fn http3_tls_session_is_resumed() {
     assert!(second.text("/tls").await.contains("resumed: true"));
 }
 
+/// A server that asks for certificates keeps no sessions, because it accepts no early data.
+#[tokio::test]
+async fn http3_session_is_resumed_by_its_ticket_if_clients_are_asked_for_certificates() {
+    let pki = TestPki::one();
+    pki.ask_clients();
+    let site = Http3Server::on(pki, HttpConfig::for_tests(), udp_sockets("127.0.0.1:0"));
+    let mut first = site.visit().await;
+    let told = first.text("/tls").await;
+    assert!(
+        told.contains("resumed: false") && told.contains("SSL_CLIENT_VERIFY"),
+        "{told}"
+    );
+    let mut second = site.visit_from(first.endpoint.clone()).await;
+    assert!(second.text("/tls").await.contains("resumed: true"));
+}
+
 #[tokio::test]
 async fn http3_stop_finishes_requests_and_closes_without_error() {
     let site = Http3Server::new();

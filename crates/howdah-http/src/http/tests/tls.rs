@@ -10,6 +10,7 @@ use tokio_rustls::client::TlsStream;
 use super::*;
 use crate::tls::TlsSettings;
 use crate::tls::certificates::{BadCertificate, Certificate};
+use crate::tls::client_certificate::ClientAuthority;
 use crate::tls::crypto::provider;
 use crate::tls::tickets::KEY_BYTES;
 
@@ -56,6 +57,17 @@ impl TestPki {
 
     pub(super) fn settings(&self) -> &TlsSettings {
         &self.settings
+    }
+
+    /// Makes the server ask clients for a certificate, which they need not have.
+    pub(super) fn ask_clients(&self) {
+        let (authority, ..) = made(&["clients.example"], &rcgen::PKCS_ECDSA_P256_SHA256);
+        let authority = ClientAuthority {
+            certificates: authority.into_bytes(),
+            required: false,
+        };
+        let current = &self.settings.client_authority;
+        current.store(Some(Arc::new(authority)));
     }
 
     pub(super) fn one() -> TestPki {

@@ -316,3 +316,23 @@ fn on_all_cores<T: Sync>(
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|error| error.into_inner())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn php_that_cannot_be_executed_is_named() {
+        let compiler = Compiler {
+            program: PhpProgram {
+                host: "/nonexistent/php".into(),
+                library: "/nonexistent/library.so".into(),
+            },
+            php_ini: None,
+            defines: Vec::new(),
+            environment: Vec::new(),
+        };
+        let why = compiler.cache_directory().unwrap_err();
+        assert!(why.starts_with("cannot start /nonexistent/php: "), "{why}");
+    }
+}
