@@ -4,17 +4,18 @@ use std::fmt;
 
 use crate::{ApplicationProfile, KnownApplication, known_applications};
 
-/// Defines [`Application`] and [`FILES`] from one list: a description, a variant and the name of a file.
+/// Defines [`Application`] and [`FILES`] from one list, whose entries are a description, a variant and the name of a
+/// file.
 macro_rules! applications {
     ($($(#[$description:meta])* $variant:ident = $name:literal,)*) => {
         /// An application that a directory may contain.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Application {
             $($(#[$description])* $variant,)*
-            /// A framework: `index.php` in a directory of its own (`public/`, `web/`, `webroot/`), code
-            /// beside it.
+            /// A framework: `index.php` is in a directory of its own (`public/`, `web/`, `webroot/`), and the code is
+            /// beside that directory.
             Framework,
-            /// A script that receives every request that names no file, as its `.htaccess` says.
+            /// A script to which an `.htaccess` file sends every request that names no file.
             FrontController,
             /// PHP scripts without a front controller; each has its own URL.
             PlainPhp,

@@ -1,12 +1,12 @@
-//! What the page cache needs to know about an application: the table `[cache]` of its file. Its sources are the
-//! applications' own (core code, their Varnish files) and the lists of the caches that serve most of them (Batcache,
-//! LiteSpeed, Cloudflare APO, Wikimedia's Varnish); `preset_tests` of howdah-cache names the file or function for each.
+//! What the page cache needs to know about an application: the table `[cache]` of its file. The entries come from the
+//! applications themselves (their core code and Varnish files) and from widely used caches (Batcache, LiteSpeed,
+//! Cloudflare APO, Wikimedia's Varnish). `preset_tests` of howdah-cache names the file or function for each entry.
 //!
-//! A write is noise if it changes no page: bookkeeping that applications do on ordinary visits. Without these lists,
-//! every visit that counts itself would invalidate the whole site. A write to the database is noise only if its table,
-//! or every row that it is known to touch, is listed; an unknown write is not noise. If an entry does not name its
-//! source, it comes from the application's schema. A table whose content appears on any page is not listed, however
-//! rarely that page is read.
+//! A write is noise if it changes no page, such as the bookkeeping that applications do on ordinary visits. Without the
+//! lists of noise, every visit that an application counts would invalidate the whole site. A write to the database is
+//! noise only if its table, or every row that it is known to touch, is listed; an unknown write is not noise. A table
+//! or row that names no source comes from the application's database schema. A table whose content appears on any page
+//! is not listed, however rarely that page is read.
 
 use serde::Deserialize;
 
@@ -39,17 +39,17 @@ pub struct CacheProfile {
     /// Path segments below which a write changes no page.
     #[serde(default)]
     pub noise_segments: Vec<&'static str>,
-    /// Tables of the database from which nothing is rendered. Their names have the prefix of an installation, so most
+    /// Database tables whose content appears on no page. Their names have the prefix of an installation, so most
     /// patterns begin with `*`.
     #[serde(default)]
     pub noise_tables: Vec<&'static str>,
-    /// Rows from which nothing is rendered, in tables from which pages are rendered.
+    /// Rows that appear on no page, in tables whose other rows do.
     #[serde(default)]
     pub noise_rows: Vec<NoiseRows>,
-    /// Longest lifetime of a page, in seconds, chosen so that nonces in pages do not expire first.
+    /// The longest lifetime of a page, in seconds, chosen so that nonces in pages do not expire first.
     #[serde(default = "default_max_ttl")]
     pub max_ttl: u64,
-    /// What an administrator may have to set in the application.
+    /// Advice on what an administrator may have to set in the application.
     #[serde(default)]
     pub advice: &'static str,
 }
@@ -58,7 +58,7 @@ fn default_max_ttl() -> u64 {
     DEFAULT_MAX_TTL_SECONDS
 }
 
-/// GET requests below a segment of the path that write if they have one of these parameters.
+/// GET requests below a path segment, which write if they have one of these parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WritingGet {
@@ -72,15 +72,15 @@ pub struct WritingGet {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoiseParameter {
-    /// Only below this segment of the path; empty: anywhere.
+    /// The path segment below which the request must be. If it is empty, the request may have any path.
     #[serde(default)]
     pub segment: &'static str,
     /// The parameter's name.
     #[serde(rename = "parameter")]
     pub name: &'static str,
-    /// Where the application reads it.
+    /// Where the application reads the parameter.
     pub source: ParameterSource,
-    /// The values with which the request changes no page.
+    /// The values of the parameter with which the request changes no page.
     pub values: Vec<&'static str>,
 }
 
@@ -94,7 +94,7 @@ pub enum ParameterSource {
     Request,
 }
 
-/// Rows from which nothing is rendered.
+/// Rows that appear on no page.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoiseRows {

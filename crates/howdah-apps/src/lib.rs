@@ -116,7 +116,7 @@ pub fn jobs() -> impl Iterator<Item = &'static JobProfile> {
 }
 
 /// Returns the memory that a PHP process of the largest application needs, in bytes. A pool does not know which
-/// application it runs.
+/// application it runs, so it assumes this one.
 pub fn largest_child_memory() -> u64 {
     let known = known_applications().iter();
     let sizes = known.filter_map(|known| known.profile.child_memory_mib);

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Deserializer};
 
-/// A pattern for names of cookies and parameters. In a file it is a text: `name`, `prefix*`, `*suffix`, `prefix{hex}`
-/// or `prefix{account}`.
+/// A pattern for names of cookies and parameters. In a file it is written as `name`, `prefix*`, `*suffix`,
+/// `prefix{hex}` or `prefix{account}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamePattern {
     /// Exactly this name.
@@ -12,7 +12,8 @@ pub enum NamePattern {
     Prefix(&'static str),
     /// All names with this suffix.
     Suffix(&'static str),
-    /// This prefix followed by 32 hexadecimal digits: how Joomla, Drupal and WordPress name cookies per site.
+    /// This prefix followed by 32 hexadecimal digits, as in the cookies that Joomla, Drupal and WordPress name per
+    /// site.
     HexAfter(&'static str),
     /// This prefix followed by capital letters and digits: the number of an account (`_ga_1ABC2DEF3G`). It does not
     /// match `_gallery_session`, which is an application's cookie.
@@ -20,8 +21,8 @@ pub enum NamePattern {
 }
 
 impl NamePattern {
-    /// Returns the pattern that a text in a file means, or `None` if it has a `*` or a brace at another position, or
-    /// matches every name.
+    /// Parses a pattern as the files write it. Returns `None` if it has a `*` or a brace at another position, or if it
+    /// would match every name.
     pub fn parse(text: &'static str) -> Option<NamePattern> {
         let (pattern, name) = if let Some(prefix) = text.strip_suffix("{hex}") {
             (NamePattern::HexAfter(prefix), prefix)

@@ -1,5 +1,5 @@
-//! The keys of an application's file. Texts in the files have no escape sequences, because they are used where they
-//! are: a text with quotes or backslashes is a literal, `'…'` or `'''…'''`.
+//! The keys of an application's file. Strings in the files have no escape sequences, because the program borrows them
+//! from the file's text. A string with quotes or backslashes is written as a literal, `'…'` or `'''…'''`.
 
 use serde::Deserialize;
 
@@ -49,8 +49,8 @@ pub struct ApplicationLayout {
     /// served.
     #[serde(borrow)]
     pub files: Vec<&'static str>,
-    /// Where the directory to be served may be, below the application's directory. If that directory itself is given,
-    /// `files` are looked for in its parent.
+    /// The directories below the application's directory that may be the served one. If the served directory itself is
+    /// given, `files` are looked for in its parent.
     pub web: Vec<&'static str>,
     /// The script for requests that name no file.
     #[serde(default)]
@@ -64,13 +64,13 @@ pub struct ApplicationLayout {
     /// The longest request body in bytes, if it differs from the default.
     #[serde(default)]
     pub max_body_size: Option<u64>,
-    /// Globs, and regular expressions, which begin with `^`.
+    /// Patterns of the paths that are refused: globs, and regular expressions, which begin with `^`.
     #[serde(default)]
     pub(crate) deny: Vec<&'static str>,
     /// Paths that are redirected to others, such as those by which clients find a service.
     #[serde(rename = "redirect", default)]
     pub redirects: Vec<LayoutRedirect>,
-    /// Requests that name no file and go to other scripts than the front controller.
+    /// Requests that name no file and go to scripts other than the front controller.
     #[serde(rename = "rewrite", default)]
     pub rewrites: Vec<LayoutRewrite>,
     /// Headers that are set.
@@ -82,10 +82,10 @@ pub struct ApplicationLayout {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayoutRedirect {
-    /// The path that is redirected, with all paths below it. It counts from the site's root, even if the application is
-    /// in a subfolder.
+    /// The path that is redirected, with all paths below it. It is relative to the site's root, even if the application
+    /// is in a subfolder.
     pub from: &'static str,
-    /// The path of the destination, which counts from the application's directory.
+    /// The path of the destination, relative to the application's directory.
     pub to: &'static str,
 }
 
@@ -101,8 +101,8 @@ pub struct LayoutRewrite {
     pub remainder: Option<&'static str>,
     /// The script, which may be followed by a path or a query.
     pub to: &'static str,
-    /// A file on which this depends. It is looked for only if the application is in the site's root; in a subfolder,
-    /// the rewrite is omitted.
+    /// A file on which the rewrite depends. It is looked for only if the application is in the site's root; in a
+    /// subfolder, the rewrite is omitted.
     #[serde(default)]
     pub if_file: Option<&'static str>,
 }
@@ -140,7 +140,7 @@ pub struct LoginRequest {
 pub struct ObjectCacheAdvice {
     /// The file that connects the application to an object cache.
     pub drop_in: &'static str,
-    /// A text in that file if it is Howdah's.
+    /// A text that the file contains if it is Howdah's own.
     pub own_drop_in_contains: &'static str,
     /// The advice if there is no such file.
     pub advice_if_missing: &'static str,
@@ -178,7 +178,7 @@ impl JobProfile {
 pub struct JobInRequests {
     /// The application's file of settings, in its directory or in the parent of its directory.
     pub settings: &'static str,
-    /// The text in the settings that ends this.
+    /// The text in the settings that turns these jobs off.
     pub disabled_by: &'static str,
     /// The advice for a configuration that has the job.
     pub advice: &'static str,

@@ -41,7 +41,7 @@ impl Directive {
         self.args.get(number).map_or("", String::as_str)
     }
 
-    /// Returns the directives in the block; none if it is not a block.
+    /// Returns the directives in the block, or an empty slice if the directive is not a block.
     pub fn inner(&self) -> &[Directive] {
         self.block.as_deref().unwrap_or_default()
     }

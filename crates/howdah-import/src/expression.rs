@@ -23,14 +23,15 @@ pub fn may_match(expression: &RuleExpression, text: &str) -> bool {
     expression.is_match(text.as_bytes()).unwrap_or(true)
 }
 
-/// Returns whether a client could choose the host of a redirect by the content of a group: a group that the target
-/// begins with, or that follows its host, and that need not begin with a slash.
+/// Returns whether a client could choose the host of a redirect through a variable or a group in the target. A group is
+/// harmless if it ends the host and certainly begins with a slash, or if it can only be a label of the host's name.
 pub fn client_may_choose_host(target: &str, paths: &PathMatch) -> bool {
     let marks = ["https://", "http://", "//"];
     let authority = marks.iter().find_map(|mark| target.strip_prefix(mark));
     let host = authority.unwrap_or(target);
     let host = &host[..host.find(['/', '?', '#']).unwrap_or(host.len())];
-    // Among the variables only `$host` is a host: the host of `https://$request_uri` is whatever the path contains.
+    // `$host` is the only variable that contains a host. In `https://$request_uri`, the client's path would determine
+    // the host.
     let is_variable = host.starts_with('$') && !host.starts_with("${");
     if authority.is_some() && is_variable && !host.starts_with("$host") {
         return true;
@@ -56,12 +57,12 @@ pub fn client_may_choose_host(target: &str, paths: &PathMatch) -> bool {
     !(begins_path && begins_with_slash(expression, group) || authority.is_some() && is_label)
 }
 
-/// The list's text where [`client_may_choose_host`] returns true.
+/// The remark in the list where [`client_may_choose_host`] returns true.
 pub const CLIENT_CHOOSES_HOST_REMARK: &str =
     "a target that begins with a slash: here a client could choose the host; 404";
 
-/// Returns whether what a group matches begins with a slash: the group itself begins with one, or it is at the
-/// beginning of the path.
+/// Returns whether the text that a group matches begins with a slash: the group's expression begins with one, or the
+/// group is the `(.*)` at the beginning of the path.
 fn begins_with_slash(expression: &str, group: usize) -> bool {
     let (_, body) = split_flags(expression);
     match group_text(body, group) {
@@ -178,7 +179,7 @@ fn as_look_ahead(expression: &str) -> Result<String, String> {
             '[' if !in_class => {
                 in_class = true;
                 out.push(c);
-                // A `]` at the beginning of a class is a member.
+                // A `]` at the beginning of a class is a member of the class.
                 out.extend(chars.next_if_eq(&'^'));
                 out.extend(chars.next_if_eq(&']'));
                 continue;
@@ -285,7 +286,7 @@ pub fn extensions(expression: &str) -> Option<Vec<String>> {
         if !name.is_ascii() {
             return None;
         }
-        // `jpe?g` and `woff2?`
+        // An optional letter gives two extensions, as in `jpe?g` and `woff2?`.
         let variants = match name.find('?') {
             Some(0) => return None,
             Some(at) => vec![
@@ -307,7 +308,7 @@ pub fn extensions(expression: &str) -> Option<Vec<String>> {
 /// Checks that the rule's own expression has all groups that its target uses.
 ///
 /// # Errors
-/// Names the group that is missing.
+/// Returns a sentence that names the missing group.
 pub fn check_groups(target: &str, paths: &PathMatch) -> Result<(), String> {
     let groups = match paths {
         PathMatch::Regex(expression) => compile_path(expression)?.groups_len(),

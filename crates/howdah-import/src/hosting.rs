@@ -15,7 +15,7 @@ type Addresses = BTreeSet<usize>;
 pub struct Hosting {
     /// Each address once, with the options of all servers that listen on it.
     addresses: Vec<SiteListen>,
-    /// By address: the server for names that no server has there.
+    /// By address: the server that responds to names which no server has there.
     defaults: Vec<Option<usize>>,
     /// By server: the addresses on which it listens.
     listens: Vec<Addresses>,
@@ -35,7 +35,7 @@ pub struct NameConflict {
 }
 
 impl NameConflict {
-    /// Returns the list's text; `by` is the place of the server that has the name.
+    /// Returns the remark for the list; `by` is the place of the server that has the name.
     pub fn message(&self, by: &SourceLine) -> String {
         format!("{} is served as {by} says, at the same address", self.name)
     }
@@ -60,7 +60,7 @@ pub struct SiteHosting {
     pub has_own_listen: bool,
     /// The site responds, at some of its addresses, to names that no site has there.
     pub is_default: bool,
-    /// The server that responds to such names instead, at one of the site's addresses.
+    /// The server that responds instead of this site, at one of its addresses, to names that no site has there.
     pub overridden_by: Option<usize>,
 }
 
@@ -79,8 +79,8 @@ impl SiteHosting {
         site
     }
 
-    /// Returns the list's text for a site that is not the default at all of its addresses; `place_of` returns the place
-    /// of a server.
+    /// Returns the remark in the list for a site that is not the default at all of its addresses; `place_of` returns
+    /// the place of a server.
     pub fn default_remark<'p>(&self, place_of: impl Fn(usize) -> &'p SourceLine) -> Option<String> {
         let by = place_of(self.overridden_by?);
         Some(format!(
@@ -109,7 +109,7 @@ impl SiteHosting {
     }
 }
 
-/// An [`SiteHosting`] under construction.
+/// A [`SiteHosting`] under construction.
 #[derive(Debug)]
 struct SiteDraft {
     server: usize,
@@ -121,8 +121,8 @@ struct SiteDraft {
 }
 
 impl Hosting {
-    /// Assigns addresses and names to servers. `sockets` are opened as well. If one address is part of another, Howdah
-    /// opens only the wider one.
+    /// Assigns addresses and names to servers. The addresses in `sockets` are opened even if no server names them. If
+    /// one address is part of another, Howdah opens only the wider one.
     pub fn new(
         servers: &[(&[String], &[SiteListen])],
         sockets: &[SiteListen],
@@ -182,7 +182,7 @@ impl Hosting {
         lost
     }
 
-    /// A server on the IPv4 wildcard address also responds on the IPv6 wildcard address of the same port if other
+    /// Lets a server on the IPv4 wildcard address also respond on the IPv6 wildcard address of the same port if other
     /// servers listen there, and vice versa.
     fn extend_to_wildcard_twins(&mut self) {
         for server in 0..self.names.len() {
@@ -238,7 +238,7 @@ impl Hosting {
         !entries.is_empty() && addresses.all(|address| self.addresses[*address].tls)
     }
 
-    /// Returns the list's text for a server that responds at a wider address than one of its own.
+    /// Returns the remark in the list for a server that responds at a wider address than one of its own.
     pub fn widened_remark(&self, listens: &[SiteListen]) -> Option<String> {
         let pairs = listens.iter().flat_map(|own| {
             let all = self.addresses.iter();
@@ -251,7 +251,7 @@ impl Hosting {
         ))
     }
 
-    /// Returns the list's text for a server that no request reaches; `place_of` returns the place of a server.
+    /// Returns the remark in the list for a server that no request reaches; `place_of` returns the place of a server.
     pub fn unreached_reason<'p>(
         &self,
         server: usize,
@@ -431,8 +431,8 @@ fn default_servers(
     addresses.iter().map(default).collect()
 }
 
-/// Sorts the sites so that the default of each address comes first. Where defaults wait for each other, the default of
-/// an address with TLS comes first.
+/// Sorts the sites so that the default of each address comes first. If no such order exists because sites precede each
+/// other at different addresses, the default of an address with TLS comes first.
 fn order_by_default(mut entries: Vec<SiteDraft>, is_tls: impl Fn(usize) -> bool) -> Vec<SiteDraft> {
     let mut ordered = Vec::new();
     while !entries.is_empty() {
@@ -559,7 +559,7 @@ mod tests {
                 &[(&["a"], &["80", "[::]:80"]), (&["b"], &["80"])],
                 "80,[::]:80 | 0 a | 1 b",
             ),
-            // A part of an address cannot be opened beside it.
+            // An address that is part of another one cannot be opened beside it.
             (
                 &[(&["a"], &["80"]), (&["b"], &["127.0.0.1:80"])],
                 "80 | 0 a | 1 b",

@@ -1,5 +1,5 @@
 //! Records the outcome of each directive. Every directive is entered when it is read, and a directive that has no
-//! outcome in the end is put on the list: none is dropped silently.
+//! outcome in the end is put on the list, so no directive is dropped silently.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct DirectiveOutcome {
     pub remarks: Vec<String>,
     /// The directive is not in the configuration; these texts say what would be needed.
     pub needs: Vec<String>,
-    /// The directive that is not carried over denied or limited access.
+    /// True if a directive that denied or limited access is not carried over.
     pub protects: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct OutcomeCounts {
     pub irrelevant: usize,
     /// Directives that are not carried over.
     pub missing: usize,
-    /// Directives that are not carried over and denied or limited access.
+    /// Directives that denied or limited access and are not carried over.
     pub missing_protections: usize,
     /// Directives in the configuration with a difference.
     pub different: usize,
@@ -89,7 +89,7 @@ pub struct ImportLedger {
     entries: RefCell<Vec<LedgerEntry>>,
 }
 
-/// The list's text for a directive without an outcome.
+/// The remark in the list for a directive without an outcome.
 pub const UNKNOWN_DIRECTIVE: &str = "this importer does not know it";
 
 impl ImportLedger {

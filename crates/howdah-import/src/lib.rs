@@ -78,7 +78,7 @@ pub struct ImportRequest {
     pub list: String,
     /// Returns the media type that Howdah gives a file of this name.
     pub media_type: fn(&[u8]) -> &'static str,
-    /// The user to set if the configuration names none, as the file of a single site does.
+    /// The user to set if the configuration names none, as is usual for the file of a single site.
     pub user: Option<String>,
 }
 
@@ -114,7 +114,7 @@ pub struct ImportError {
 }
 
 impl ImportError {
-    /// Creates a problem at a line of a file.
+    /// Creates an error at a line of a file.
     pub fn at(place: &SourceLine, message: impl Into<String>) -> ImportError {
         ImportError {
             place: place.clone(),

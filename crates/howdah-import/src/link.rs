@@ -15,8 +15,8 @@ pub struct MissingLink {
     pub is_occupied: bool,
 }
 
-/// Returns the link that shows a directory at a path of the site, or `None` if that path already resolves to the
-/// directory.
+/// Returns the link that makes a directory available at a path of the site, or `None` if that path already resolves to
+/// the directory.
 pub fn missing_link(root: &str, path: &str, target: &str) -> Option<MissingLink> {
     let link = format!("{root}{path}");
     let real = |path: &str| Path::new(path).canonicalize().ok();

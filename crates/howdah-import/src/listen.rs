@@ -57,8 +57,8 @@ pub fn listen_values(listens: &[SiteListen]) -> TomlValue {
     TomlValue::Texts(listens.iter().map(line).collect())
 }
 
-/// Returns a rule that denies access to all other clients, for a server that only this machine or a private network
-/// could reach by its old addresses, and whose site responds at wider ones.
+/// Returns a rule for a server whose old addresses only this machine or a private network could reach, and whose site
+/// responds at wider ones. The rule denies access to all other clients.
 pub fn private_access_rule(
     old: &[SiteListen],
     new: &[SiteListen],
@@ -86,12 +86,12 @@ pub fn private_access_rule(
     Some(rule)
 }
 
-/// The list's text for such a server.
+/// The remark in the list for a server that needs [`private_access_rule`].
 pub const PRIVATE_REMARK: &str =
     "for clients of this machine or of private networks only, as by its own address";
 
 /// Removes the TLS addresses of a server that has neither a certificate nor a name for which Howdah could order one.
-/// Returns the list's text if there were any: the old server does not start with such an address.
+/// Returns the remark for the list if there were any such addresses, with which the old server does not start.
 pub fn remove_tls_without_certificate(
     listens: &mut Vec<SiteListen>,
     names: &[String],

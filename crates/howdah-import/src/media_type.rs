@@ -1,6 +1,7 @@
 //! Media types: which are equivalent, and which are compressed by default.
 
-/// Returns a media type without its parameters; the two names of scripts and of XML are unified.
+/// Returns a media type without its parameters. The equivalent names of JavaScript's type, and those of XML's, become
+/// one name.
 pub fn essence(text: &str) -> String {
     let text = text.split(';').next().unwrap_or_default().trim();
     match text.to_ascii_lowercase().as_str() {
@@ -19,7 +20,7 @@ pub fn is_equivalent(ours: &str, theirs: &str) -> bool {
     plain(ours) == plain(theirs)
 }
 
-/// Returns whether Howdah compresses the type, or never does, regardless of `[compression] types`.
+/// Returns whether `[compression] types` has no influence on the type, because Howdah always or never compresses it.
 pub fn needs_no_compression_line(text: &str) -> bool {
     let begins = ["text/", "font/", "image/"];
     let ends = ["+xml", "+json", "/xml", "/json", "javascript"];

@@ -177,8 +177,8 @@ pub fn free_name(hint: &str, config: &TargetConfig) -> String {
     name
 }
 
-/// If there are several pools, sets `pool` in every site that has none, even if the site runs no script. The default
-/// would be `www`, and a site whose pool does not exist is a mistake.
+/// If there are several pools, sets `pool` in every site that has none, even if the site runs no script. Without the
+/// key, a site uses the pool `www`, and the configuration would be invalid if there is no such pool.
 pub fn set_pool_of_all_sites(config: &mut TargetConfig) {
     let [_, _, ..] = &config.pools[..] else {
         return;

@@ -1,5 +1,5 @@
-//! The reasons why a directive has no meaning in Howdah that nginx and Apache have in common. The list names each
-//! reason once, with all its directives.
+//! The reasons, common to nginx and Apache, why a directive has no meaning in Howdah. The list names each reason once,
+//! with all its directives.
 
 pub const COMPRESSION: &str =
     "the media type and the client decide what Howdah compresses, and how well";

@@ -68,7 +68,8 @@ fn write_chapter<'e>(
     }
 }
 
-/// Groups the directives by reason, because there are many of them and they need no action.
+/// Writes the directives without a meaning in Howdah, grouped by reason because there are many of them and they need no
+/// action.
 fn write_irrelevant(out: &mut String, entries: &[LedgerEntry]) {
     let mut reasons: BTreeMap<&str, Vec<&LedgerEntry>> = BTreeMap::new();
     for entry in entries {

@@ -36,7 +36,7 @@ impl PathMatch {
         }
     }
 
-    /// Returns the key and value of the rule; none if every path matches.
+    /// Returns the key and value of the rule, or `None` if every path matches.
     pub fn pair(&self) -> Option<(String, TomlValue)> {
         let (key, text) = match self {
             PathMatch::All => return None,
@@ -168,7 +168,7 @@ impl RuleCondition {
         pairs
     }
 
-    /// Creates a rule for these requests with one action and a comment with the place that it comes from.
+    /// Creates a rule for these requests with one action and a comment that names its place in the old configuration.
     pub fn rule(&self, action: &str, value: impl Into<TomlValue>, place: &SourceLine) -> TomlTable {
         let mut table = TomlTable::default();
         table.comment(place.to_string());

@@ -109,7 +109,7 @@ pub struct SiteTable {
 }
 
 impl SiteTable {
-    /// Adds to a table of names and values; a name that is there keeps its value.
+    /// Adds a pair to a table of names and values, unless the name has a value already.
     pub fn set_pair_if_absent(&mut self, table: &'static str, name: &str, value: &str) {
         let pairs = self.pairs.entry(table).or_default();
         set_pair_if_absent(pairs, name.to_owned(), value.to_owned());
@@ -267,7 +267,7 @@ pub fn is_settable_header(name: &str) -> bool {
         && !OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
-/// The list's text for an upstream server that is reached over TLS.
+/// The remark in the list for an upstream server that is reached over TLS.
 pub const UPSTREAM_CERTIFICATE_REMARK: &str =
     "its certificate must be valid for its name: Howdah checks it (docs/proxy.md)";
 /// Formats a variable in the target of a rule: in braces if the following text, `after`, would be read as part of its

@@ -50,7 +50,7 @@ pub fn format_clamped(milliseconds: u64, range: &RangeInclusive<u64>) -> String 
     }
 }
 
-/// Returns the list's text for a duration outside the range of its option, or `None` if it is within.
+/// Returns the remark in the list for a duration outside the range of its option, or `None` if it is within.
 pub fn range_remark(milliseconds: u64, range: &RangeInclusive<u64>) -> Option<String> {
     let all = 0..=u64::MAX;
     let (least, most) = (

@@ -2,15 +2,16 @@
 //! calls. The functions that are known to change nothing other connections can read are listed here; every other
 //! function counts as a possible write, built-in ones such as `nextval()` as well as user-defined ones.
 //!
-//! Functions behind operators, casts and views are not seen, and neither is `t.f` written for `f(t)`.
+//! Functions that operators, casts and views call are not found, and neither is a call `f(t)` that is written as `t.f`.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use crate::token::SqlToken;
 
-/// Functions of `pg_catalog` all of whose forms are immutable or stable (`pg_proc.provolatile`), except for those that
-/// only implement types, operators and indexes. As of PostgreSQL 15; newer ones follow below.
+/// Functions of `pg_catalog` all of whose overloads are immutable or stable (`pg_proc.provolatile`), except for those
+/// that only implement types, operators and indexes. The list is as of PostgreSQL 15; functions of later versions are
+/// in the next list.
 const STABLE_FUNCTIONS: &str = "
     abbrev abs acos acosd acosh age array_agg array_append array_cat array_dims array_fill array_length
     array_lower array_ndims array_position array_positions array_prepend array_remove array_replace
@@ -92,7 +93,7 @@ const GRAMMAR_FUNCTIONS: &str = "
 ";
 
 /// Volatile functions that change nothing a page can show: they concern locks, random numbers, the time, or only the
-/// own session.
+/// caller's own session.
 const HARMLESS_VOLATILE_FUNCTIONS: &str = "
     clock_timestamp currval gen_random_uuid lastval pg_advisory_lock pg_advisory_lock_shared
     pg_advisory_unlock pg_advisory_unlock_all pg_advisory_unlock_shared pg_advisory_xact_lock
@@ -108,7 +109,8 @@ const EXTENSION_FUNCTIONS: &str = "
     uuid_generate_v1 uuid_generate_v1mc uuid_generate_v4 uuid_generate_v5 word_similarity
 ";
 
-/// Reserved words, and words that cannot name a function in such a position, that may come before a parenthesis.
+/// Words that may come before a parenthesis without naming a function: reserved words, and words that cannot name a
+/// function in such a position.
 const KEYWORDS_BEFORE_PARENTHESIS: &str = "
     all analyze and any array as between both case cube distinct else except exists explain filter from full
     group having ilike in inner insert intersect is join lateral left like limit natural not offset on
@@ -132,8 +134,8 @@ static NON_FUNCTION_WORDS: LazyLock<HashSet<&str>> =
 /// The maximum length of a name that is looked up, in bytes. No listed name is longer.
 const MAX_LISTED_NAME_BYTES: usize = 40;
 
-/// The column name under which [`crate::SqlClassification::values`] lists the functions through which a statement may write. No
-/// real column has this name.
+/// The column name under which [`crate::SqlClassification::values`] lists the functions through which a statement may
+/// write. No real column has this name.
 pub const CALLED_FUNCTIONS_COLUMN: &str = "()";
 
 fn is_among(set: &HashSet<&str>, name: &[u8], quoted: bool) -> bool {
@@ -151,7 +153,7 @@ fn is_among(set: &HashSet<&str>, name: &[u8], quoted: bool) -> bool {
 /// Returns the called functions that may write, by their names without schema. A statement that writes anyway may call
 /// `nextval`, because it belongs to that write.
 pub(crate) fn possibly_writing<'a>(tokens: &[SqlToken<'a>], writes: bool) -> Vec<&'a [u8]> {
-    // `SELECT DISTINCT ON (a) f(b)` is the only case where a call follows a parenthesis.
+    // Only in `SELECT DISTINCT ON (a) f(b)` does a call directly follow a closing parenthesis.
     let distinct_on = tokens
         .windows(2)
         .any(|two| two[0].is("DISTINCT") && two[1].is("ON"));
@@ -196,7 +198,7 @@ impl<'a> CallSite<'_, 'a> {
         self.token_before(steps).is_some_and(|t| t.is_any(words))
     }
 
-    /// For a name with a schema, returns whether the schema is PostgreSQL's own.
+    /// Returns whether the name's schema is PostgreSQL's own, or `None` if the name has no schema.
     fn is_own_schema(&self) -> Option<bool> {
         if self.token_before(1) != Some(&SqlToken::Symbol(b'.')) {
             return None;
@@ -209,7 +211,7 @@ impl<'a> CallSite<'_, 'a> {
         Some(own && self.token_before(3) != Some(&SqlToken::Symbol(b'.')))
     }
 
-    /// Returns whether the word is a table with its columns, an alias, a type or a part of the grammar.
+    /// Returns whether the word names a table with its columns, an alias or a type, or is a part of the grammar.
     fn is_not_a_call(&self, distinct_on: bool) -> bool {
         let after_parenthesis =
             self.token_before(1) == Some(&SqlToken::Symbol(b')')) && !distinct_on;

@@ -85,9 +85,9 @@ pub struct SqlClassification<'a> {
 }
 
 impl SqlClassification<'_> {
-    /// Returns what a process reports about a write, behind the place in the script: the verb, the table (empty if it
-    /// may be any table), then columns and literals in turn, each followed by a NUL byte. Returns an empty text if the
-    /// statement is not a write. `howdah_proto::effect::WriteEffect` reads it.
+    /// Returns the part of a process's report about a write that follows the place in the script: the verb, the table
+    /// (empty if it may be any table), then columns and literals in turn, each followed by a NUL byte. Returns an empty
+    /// text if the statement is not a write. `howdah_proto::effect::WriteEffect` reads it.
     pub fn description(&self) -> Vec<u8> {
         if self.kind != StatementKind::Write {
             return Vec::new();

@@ -40,7 +40,7 @@ const CONTROL_VERBS: [&str; 29] = [
     "DISCARD",
     "DEALLOCATE",
     "KILL",
-    // It only compiles a statement; the one that runs the result (`EXECUTE`) counts as a write.
+    // `PREPARE` only compiles a statement; `EXECUTE`, which runs it, counts as a write.
     "PREPARE",
     "CHECKPOINT",
 ];
@@ -81,7 +81,7 @@ pub(crate) fn classify<'a>(dialect: Dialect, tokens: &[SqlToken<'a>]) -> SqlClas
         SqlToken::Word(word) => Some(verb_of(word)),
         _ => None,
     });
-    // A zero byte terminates a value in the format that the report is sent in.
+    // In the report's format, a zero byte terminates a value.
     let reportable = |name: &&[u8]| {
         name.len() <= MAX_REPORTED_BYTES / MAX_REPORTED_FUNCTIONS && !name.contains(&0)
     };
@@ -129,7 +129,7 @@ fn classify_by_keywords<'a>(dialect: Dialect, tokens: &[SqlToken<'a>]) -> SqlCla
     let temporary = rest
         .first()
         .is_some_and(|t| t.is_any(&["TEMPORARY", "TEMP"]));
-    // A temporary table that is created from a `WITH` query may still write to other tables.
+    // The `WITH` query that fills a temporary table may still write to other tables.
     let temporary = temporary && !(dialect == Dialect::Postgres && writes_within(rest));
     if first.is_any(&CONTROL_VERBS) || (first.is_any(&["CREATE", "DROP"]) && temporary) {
         return SqlClassification::no_write(StatementKind::Control);

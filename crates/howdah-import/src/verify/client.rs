@@ -65,7 +65,7 @@ impl VerifyServer {
     /// Parses `http://HOST:PORT` or `https://HOST`.
     ///
     /// # Errors
-    /// Says what such a URL looks like.
+    /// Returns a sentence that says what such a URL looks like.
     pub fn parse(url: &str) -> Result<VerifyServer, String> {
         let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),
@@ -138,7 +138,7 @@ pub fn without_port(authority: &str) -> &str {
     }
 }
 
-/// Trusts the certificate authorities of the system; `SSL_CERT_FILE` names others.
+/// Returns a TLS configuration that trusts the certificate authorities of the system, or those in `SSL_CERT_FILE`.
 fn config() -> Arc<ClientConfig> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     let make = || {
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(record, 22, "a handshake");
         let name = b"shop.example";
         assert!(hello.windows(name.len()).any(|window| window == name));
-        // A response that is not encrypted is not believed.
+        // A response that is not encrypted is rejected.
         assert!(
             matches!(failed, Err(RequestFailure::Broken(_))),
             "{failed:?}"

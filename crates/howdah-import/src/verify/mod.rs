@@ -1,8 +1,8 @@
 //! `howdah import --verify`: sends the requests of an access log to two servers, and lists where their responses
 //! differ. Only GET and HEAD are sent; bodies are not read.
 //!
-//! - [`log`]: the requests of an access log; [`client`]: sends one request and reads the response head; [`answer`]: the
-//!   parts that are compared.
+//! - [`log`]: the requests of an access log; [`client`]: sends one request and reads the response head;
+//!   [`response_facts`]: the parts of a response that are compared.
 
 pub mod client;
 pub mod log;
@@ -18,7 +18,7 @@ pub struct ServerComparison {
     pub old: VerifyServer,
     /// The server that is to replace it.
     pub new: VerifyServer,
-    /// The `ApacheHost` of requests whose log line names none; by default that of `old`.
+    /// The `Host` of requests whose log line names none; by default that of `old`.
     pub host: Option<String>,
     /// Headers that are compared in addition to status, `Location` and `Content-Type`.
     pub headers: Vec<String>,

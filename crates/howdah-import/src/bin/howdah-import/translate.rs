@@ -43,7 +43,7 @@ pub fn run(command: ImportCommand) -> ExitCode {
         php_fpm: server.php_fpm,
         list: list.display().to_string(),
         media_type: mime::media_type,
-        // A server that root starts needs a user, and a file of a single site names none.
+        // A server that root starts needs a user, but the file of a single site does not name one.
         user: is_root().then(|| web_user().map(str::to_owned)).flatten(),
     };
     let import = match import(&request) {
@@ -77,7 +77,7 @@ fn write(output: &ImportOutput, list: &Path, import: &ImportResult) -> Result<()
         fs::create_dir_all(&root)
             .map_err(|error| format!("cannot write {}: {error}", root.display()))?;
     }
-    // The configuration is last, so whoever finds it also finds the list.
+    // The configuration is written last, so the list always exists if the configuration does.
     let files: [NewFile<'_>; 2] = [(list, &import.list), (&output.file, &import.configuration)];
     new_files::write(&files, None, output.force)
 }
