@@ -128,7 +128,7 @@ fn access_that_rules_cannot_express_is_denied_and_listed() {
     );
 }
 
-/// Returns the first words of the sites.
+/// Returns the first line of each site's table, up to `recognise`.
 fn sites(import: &ImportResult) -> Vec<String> {
     let tables = tables(import).into_iter();
     let sites = tables.filter(|table| table.starts_with("[[site]]"));
@@ -152,7 +152,7 @@ fn private_address_does_not_become_public() {
             r#"[[site]] hosts = ["d.test"]"#,
         ]
     );
-    // Its address is part of that of the first host.
+    // The address of d.test is part of the address of a.test.
     let tables = tables(&import);
     let denials: Vec<&String> = tables.iter().filter(|t| t.contains("deny = 403")).collect();
     assert_eq!(denials.len(), 1, "{}", import.configuration);
@@ -263,7 +263,7 @@ fn rewrites_do_not_bypass_access_rules() {
             r#"regex = "^/(.*)$" header = { UPGRADE = "~* websocket" } proxy = ["http://127.0.0.1:1"]"#,
         ],
     );
-    // With `htaccess = "on"`, rules apply to the targets of rewrites in the files.
+    // With `htaccess = "on"`, rules also apply to the targets of rewrites in `.htaccess` files.
     rules(
         "<Directory /srv/a>\nAllowOverride All\n</Directory>\n<Directory /srv/a/x>\nRequire all denied\n</Directory>",
         &[denial],

@@ -1,4 +1,4 @@
-//! The table of Apache's directives says which of them the importer translates.
+//! Checks that the table of Apache's directives says correctly which of them the importer translates.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,13 +45,13 @@ fn directives_that_are_translated_are_those_that_the_translators_name() {
     }
 }
 
-/// A line of each directive that the importer knows has another outcome than an unknown one.
+/// Each directive that the importer knows has an outcome other than that of an unknown directive.
 #[test]
 fn directives_of_the_table_are_known_to_the_import() {
     for directive in directives::all() {
         let text = format!("Listen 80\n{} x\n", directive.name);
         let Ok(import) = import_text(ConfigFormat::Apache, &text) else {
-            // Lines such as `Include` and `Use` name something that is not there.
+            // Lines such as `Include x` and `Use x` name a file or macro that does not exist.
             assert!(directive.is_translated, "{directive:?}");
             continue;
         };

@@ -4,7 +4,7 @@
 use howdah_htaccess::rule_expression::RuleExpression;
 use howdah_import::{ConfigFormat, ImportRequest, ImportResult, import, import_text};
 
-/// Imports a server with these lines, an application behind `/index.php`, and these lines in its PHP location.
+/// Imports a server with `lines` in its block, and with `php` in its location of PHP scripts.
 fn imported(lines: &str, php: &str) -> ImportResult {
     let text = format!(
         "events {{}}\nhttp {{\nserver {{\nlisten 80;\nserver_name a.test;\nroot /srv/a;\nindex index.php;\n{lines}\n\
@@ -456,7 +456,7 @@ fn error_page_404_handler_is_the_front_controller() {
             true,
         ),
         ("error_page 404 = /index.php?$args;", true),
-        // These lines keep the status.
+        // These lines keep the status 404.
         ("location / { error_page 404 /index.php; }", false),
         ("location / { error_page 404 = /404.html; }", false),
     ] {

@@ -61,7 +61,7 @@ fn has_any_directive(lines: &[Directive], names: &[&str]) -> bool {
     lines.iter().any(|d| names.contains(&d.name.as_str()))
 }
 
-/// Translates the lines of these names in a section, except for paths where later sections replace them.
+/// Translates the directives with these names in a section, except for the paths for which later sections replace them.
 fn translate_section_access(
     context: &HostContext<'_, '_>,
     stages: &mut StagedRules,
@@ -151,7 +151,7 @@ fn deny_others(
 }
 
 /// Adds a rule that denies access. `<Location>` applies to the path that the client requests, even if a rewrite or an
-/// alias leads elsewhere; in that case the rule is also evaluated before them.
+/// alias leads elsewhere. If the host has any, the rule is also evaluated before them.
 fn push_denial(
     context: &HostContext<'_, '_>,
     stages: &mut StagedRules,
@@ -163,7 +163,7 @@ fn push_denial(
     if is_location && context.layers.has_path_mapping() {
         stages.push(RuleStage::InternalPaths, rule.clone());
     }
-    // The target of a rewrite in a section is checked again.
+    // Apache checks the target of a rewrite in a section again.
     if context.layers.rewrites_within_sections() {
         stages.push(RuleStage::Pools, rule.clone());
     }

@@ -1,4 +1,4 @@
-//! Parses `SiteListen`, and the addresses of a `<VirtualHost>`.
+//! Parses `Listen`, and the addresses of a `<VirtualHost>`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -9,13 +9,13 @@ use crate::listen::SiteListen;
 /// An IP address, or `None` for all, and a port, or `None` for all.
 pub type HostAddress = (Option<IpAddr>, Option<u16>);
 
-/// A socket that `SiteListen` opens.
+/// A socket that a `Listen` line opens.
 #[derive(Clone, Debug)]
 pub struct ListenSocket {
     pub ip: Option<IpAddr>,
     pub port: u16,
     pub tls: bool,
-    /// The `SiteListen` line.
+    /// The `Listen` line.
     pub line: Option<EntryId>,
 }
 

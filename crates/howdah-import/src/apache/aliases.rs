@@ -1,4 +1,5 @@
-//! Translates `Alias` and `ScriptAlias`: directories outside the root, which a link makes part of it.
+//! Translates `Alias` and `ScriptAlias`. A directory in the root becomes the target of a rewrite. For a directory
+//! outside the root, the list asks for a symbolic link in the root.
 
 use super::host::ApacheHost;
 use super::host_context::HostContext;
@@ -110,7 +111,8 @@ fn translate_alias(
     }
 }
 
-/// Maps the directory to a path below the root: by a rewrite if it is in the root, otherwise by a link on the list.
+/// Maps the directory to a path below the root: by a rewrite if it is in the root, otherwise by a symbolic link that
+/// the list asks for.
 fn map_directory(
     context: &HostContext<'_, '_>,
     stages: &mut StagedRules,

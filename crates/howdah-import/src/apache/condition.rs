@@ -6,7 +6,7 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 /// How a variable is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VariableTest {
-    /// Equality with a text; true to ignore case.
+    /// Equality with a text. Case is ignored if the second value is true.
     Equals(String, bool),
     /// A match of a regular expression.
     Matches(String),
@@ -62,7 +62,7 @@ pub fn translate_test(variable: &str, test: &VariableTest) -> Result<TranslatedC
         "REQUEST_URI" | "DOCUMENT_URI" | "SCRIPT_NAME" => {
             path_condition(test).map(TranslatedCondition::Requests)
         }
-        // An expression for the end of a file name also matches the end of its path.
+        // An expression without `^` matches at the end of the file name, which is also the end of the URL path.
         "REQUEST_FILENAME" | "SCRIPT_FILENAME" if matches!(test, VariableTest::Matches(text) if !text.contains('^')) => {
             path_condition(test).map(TranslatedCondition::Requests)
         }
@@ -71,7 +71,7 @@ pub fn translate_test(variable: &str, test: &VariableTest) -> Result<TranslatedC
             address_condition(test).map(TranslatedCondition::Requests)
         }
         "QUERY_STRING" => query_condition(test).map(TranslatedCondition::Requests),
-        // Rules run once, so no redirect precedes them.
+        // Rules run once, so no earlier internal redirect has set this variable.
         "ENV:REDIRECT_STATUS" => {
             let VariableTest::Matches(expression) = test else {
                 return Ok(TranslatedCondition::Always(false));
@@ -126,7 +126,7 @@ fn condition_on(kind: &'static str, name: &str, test: &VariableTest) -> RuleCond
     RuleCondition::test(kind, name, text)
 }
 
-/// Host names are compared without regard to case, and with an optional port.
+/// Returns the condition on the host. Host names are compared without regard to case, and with an optional port.
 fn host_condition(test: &VariableTest) -> RuleCondition {
     let test = match test {
         VariableTest::Equals(text, _) if !text.is_empty() => {
@@ -220,7 +220,7 @@ fn address_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     Ok(RuleCondition::clients(networks.ok_or_else(need)?))
 }
 
-/// Translates an expression for a single query parameter: `^p=(\d+)$`, `(^|&)author=`.
+/// Translates an expression that tests a single query parameter: `^p=(\d+)$`, `(^|&)author=`.
 fn query_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     let need = || "conditions on parameters, `query` of a rule".to_owned();
     let VariableTest::Matches(text) = test else {

@@ -2,7 +2,7 @@
 
 use crate::expression::{ExpressionChar, alternatives, classify_chars, compile, compile_path};
 
-/// Translates a text with `*`, `?` and `[…]` into an expression without anchors. None of them matches a slash unless
+/// Translates a text with `*`, `?` and `[…]` into an expression without anchors. The wildcards match a slash only if
 /// `across` is true.
 pub fn wildcard_regex(text: &str, across: bool) -> Result<String, String> {
     let (any, one) = if across {

@@ -34,7 +34,7 @@ pub fn document_root<'a>(
     Some((server.path(path), line))
 }
 
-/// Translates the settings that apply to a whole site in Howdah. Sections that differ from it are listed.
+/// Translates the settings that apply to a whole site in Howdah. Sections with other settings are put on the list.
 pub fn write_options(
     context: &HostContext<'_, '_>,
     site: &mut SiteTable,
@@ -48,7 +48,7 @@ pub fn write_options(
     translate_types(context, site, stages);
 }
 
-/// Returns the line of a name that applies to the root, and the lines for other paths.
+/// Returns the directive with that name that applies to the root, and the directives for other paths.
 fn lines_by_scope<'a>(
     context: &HostContext<'_, 'a>,
     name: &str,

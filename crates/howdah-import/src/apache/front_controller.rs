@@ -5,8 +5,8 @@ use crate::directive::Directive;
 use crate::rule_condition::RuleCondition;
 use crate::target::{SiteTable, TomlTable, TomlValue};
 
-/// Makes this the script for paths without a file. Returns a rule for it if there is already another such script, or if
-/// an option cannot name it.
+/// Sets the script for paths without a file. Returns a rule instead if the site already has another such script, or if
+/// the option `front_controller` cannot name this one.
 pub fn set_front_controller(
     site: &mut SiteTable,
     script: &str,

@@ -9,8 +9,8 @@ use crate::listen::{self, SiteListen};
 use crate::media_type::needs_no_compression_line;
 use crate::target::TomlValue;
 
-/// Translates all of them. If hosts differ in a setting, the first value is used, because it applies to all sites in
-/// Howdah.
+/// Translates all settings of this module. If hosts differ in a setting, the first value is used, because it applies to
+/// all sites in Howdah.
 pub fn write_global_settings(
     tree: &[Directive],
     common: &mut [SiteListen],
@@ -65,7 +65,8 @@ fn translate_user(tree: &[Directive], settings: &mut GlobalSettings<'_, '_>) {
     }
 }
 
-/// Returns how many requests a process of Apache answers, and the line that says it. It only counts beside a `User`.
+/// Returns how many requests an Apache process handles before it exits, and the line that says so. The line counts only
+/// if the configuration has a `User`.
 pub fn max_requests(tree: &[Directive], ledger: &ImportLedger) -> Option<(u64, SourceLine)> {
     user_line(tree)?;
     let line =
@@ -188,7 +189,7 @@ fn translate_limit(line: &Directive, settings: &mut GlobalSettings<'_, '_>) {
                 number
             };
             let kib = head.div_ceil(1024).clamp(1, 1024);
-            // Howdah's default limit, which Apache's defaults do not exceed.
+            // 32 KiB is Howdah's default limit, and Apache's defaults do not exceed it.
             if kib <= 32 {
                 return settings
                     .server
@@ -268,7 +269,8 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
     }
 }
 
-/// Translates mod_deflate and mod_brotli. Howdah compresses text, whatever other types they compress.
+/// Translates mod_deflate and mod_brotli. Howdah compresses text by default; other types are added to `[compression]
+/// types`.
 fn translate_compression(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>) {
     let filters = ["deflate", "brotli_compress", "inflate"];
     let mut more: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! The names of handlers, and what a line specifies for scripts.
+//! Recognises handlers by their names, and determines which handler a line sets for scripts.
 
 use super::region;
 use crate::directive::Directive;
@@ -51,7 +51,7 @@ pub fn is_php_handler(word: &str) -> bool {
             && (word.ends_with("fcgi") || word.ends_with("-cgi") || word.ends_with("fastcgi"))
 }
 
-/// Returns the handler of scripts that a handler's name means, or `None` if it is for something else.
+/// Returns the script handler with that name, or `None` if the name belongs to a handler of other files.
 pub fn handler_by_name(word: &str) -> Option<ScriptHandler> {
     if let Some(target) = word.strip_prefix("proxy:") {
         return fastcgi_address(target).map(ScriptHandler::Fastcgi);

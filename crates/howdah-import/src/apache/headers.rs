@@ -124,7 +124,7 @@ fn translate_header(
     }
 }
 
-/// Returns the requests that `env=…` or `expr=…` after a header selects; empty for all.
+/// Returns the requests that `env=…` or `expr=…` after a header selects. An empty list means all requests.
 fn condition_of_header(
     context: &HostContext<'_, '_>,
     condition: &str,

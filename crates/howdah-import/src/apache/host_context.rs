@@ -1,4 +1,5 @@
-//! What the translators of a host read: its lines, the layers of its sections, and the directories that it shows.
+//! The data that the translators of a host read: its lines, the layers of its sections, and the directories that it
+//! shows.
 
 use super::host::ApacheHost;
 use super::layers::HostLayers;

@@ -320,7 +320,8 @@ fn record_merged_host(host: &ApacheHost<'_>, why: &'static str, ledger: &ImportL
     });
 }
 
-/// Recognises lines that may differ between a host with TLS and one without that serve the same content.
+/// Recognises lines that may differ between a host with TLS and a host without TLS although both serve the same
+/// content.
 fn is_tls_specific(line: &Directive) -> bool {
     let name = line.name.as_str();
     let is_hsts = name == "header"

@@ -86,13 +86,13 @@ impl<'a> std::ops::Deref for HostLayers<'a> {
 }
 
 impl<'a> HostLayers<'a> {
-    /// Returns whether some line may lead from the requested path to another.
+    /// Returns whether some line may map the requested path to another path.
     pub fn has_path_mapping(&self) -> bool {
         let mut lines = self.0.iter().flat_map(|layer| layer.directives);
         lines.any(|d| matches!(d.name.as_str(), "rewriterule" | "alias" | "scriptalias"))
     }
 
-    /// Returns whether some section rewrites the path after the access control of the requested path.
+    /// Returns whether some section rewrites the path after Apache has checked access to the requested path.
     pub fn rewrites_within_sections(&self) -> bool {
         let leads = |d: &Directive| matches!(d.name.as_str(), "rewriterule" | "fallbackresource");
         let mut layers = self.0.iter().filter(|layer| layer.section.is_some());
@@ -220,7 +220,7 @@ pub fn collect_layers<'a>(
     HostLayers(all)
 }
 
-/// What the paths of a section depend on.
+/// The data that determine the paths of a section.
 struct SectionReader<'r> {
     mounts: &'r UrlMounts,
     server: &'r ServerContext<'r>,
@@ -305,7 +305,7 @@ fn only_denies(section: &Directive) -> bool {
     !section.inner().is_empty() && section.inner().iter().all(denies)
 }
 
-/// Returns the list's text for a section that shows the status of Apache itself.
+/// Returns the remark in the list for a section that shows the status of Apache itself.
 fn server_status_remark(section: &Directive) -> Option<&'static str> {
     let handler = section.inner().iter().find(|d| d.name == "sethandler")?;
     match handler.arg(0).to_ascii_lowercase().as_str() {

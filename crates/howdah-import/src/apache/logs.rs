@@ -45,7 +45,8 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
     let is_log =
         |d: &&&Directive| matches!(d.name.as_str(), "customlog" | "transferlog" | "globallog");
     let mut logs: Vec<&Directive> = all.iter().filter(is_log).copied().collect();
-    // If all hosts with a log share one, it takes precedence over the log of hosts without one.
+    // If all hosts that configure a log name the same one, it takes precedence over the log of the hosts that configure
+    // none.
     let own: Vec<&Directive> = logs_of_hosts(all);
     let paths: BTreeSet<&str> = own.iter().map(|log| log.arg(0)).collect();
     if paths.len() == 1 {

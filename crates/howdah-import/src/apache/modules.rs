@@ -67,7 +67,8 @@ impl LoadedModules {
             "ifmodule" => self.is_loaded(name),
             "ifdefine" => self.defined.contains_key(name),
             "iffile" => std::path::Path::new(name).exists(),
-            // The directives of each module are not known here, so those of loaded modules are assumed.
+            // This importer does not know which modules provide which directives, so it assumes that the condition
+            // holds.
             "ifdirective" | "ifsection" => true,
             "ifversion" => return Some(version_condition(words)),
             _ => return None,

@@ -208,8 +208,8 @@ fn handler_line_rule(
     if main == Some(&handler) || layer.section.is_none() {
         return None;
     }
-    // A line that takes PHP away from a directory is meant to close it, even if a `<FilesMatch>` of Apache might still
-    // run its scripts.
+    // A line that disables PHP in a directory is meant to keep its scripts from running, even if a `<FilesMatch>` of
+    // Apache might still run them.
     let closes = handler == ScriptHandler::Disabled && matches!(layer.paths, PathMatch::Prefix(_));
     let below = match &layer.paths {
         PathMatch::All => Some("/x7q.php".to_owned()),

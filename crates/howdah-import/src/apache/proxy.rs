@@ -1,5 +1,5 @@
-//! Translates `ProxyPass` and similar directives into `proxy` of rules. Where rules cannot express it, the response is
-//! 502, and not the output of PHP.
+//! Translates `ProxyPass` and similar directives into `proxy` of rules. If rules cannot express a directive, its
+//! requests get a 502 response, not the output of PHP.
 
 use super::handlers::fastcgi_address;
 use super::host_context::HostContext;

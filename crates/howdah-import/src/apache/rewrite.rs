@@ -17,10 +17,10 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::{RuleStage, StagedRules};
 use crate::target::{SiteTable, TomlTable, TomlValue};
 
-/// The alternative for lines that are not carried over.
+/// The alternative that the list suggests for lines that are not carried over.
 const USE_HTACCESS_REMARK: &str = "or move the lines into an .htaccess file of that directory: htaccess = \"on\" runs them as Apache does";
 
-/// The context of lines.
+/// The server or directory whose lines are translated.
 struct RewriteContext<'p> {
     /// The URL path of the directory, without a trailing slash; `None` for the server itself.
     directory: Option<&'p str>,
@@ -29,7 +29,7 @@ struct RewriteContext<'p> {
     stage: RuleStage,
 }
 
-/// What rewrites add to a site.
+/// The parts of a site to which rewrites add.
 struct RewriteOutput<'r> {
     site: &'r mut SiteTable,
     stages: &'r mut StagedRules,
@@ -203,7 +203,8 @@ fn translate_lines(
 
 /// The result of translating a line.
 enum RuleTranslation {
-    /// The line was translated into these rules; none if it has no effect, or that of an option of the site.
+    /// The line was translated into these rules. There is no rule if the line has no effect, or if an option of the
+    /// site has the same effect.
     Rules(Vec<TomlTable>),
     /// Later lines do not apply to these requests.
     Passes(Vec<RuleCondition>),

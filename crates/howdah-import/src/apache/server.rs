@@ -1,4 +1,4 @@
-//! What the translators of hosts read of the whole server.
+//! The data of the whole server that the translators of hosts read.
 
 use std::path::Path;
 

@@ -20,7 +20,7 @@ pub struct ServerPools<'c> {
 }
 
 impl<'c> ServerPools<'c> {
-    /// Creates pools of a configuration. Howdah's own processes exit after that many requests.
+    /// Creates an empty collection that adds its pools to `config`. Howdah's own processes exit after `max_requests`.
     pub fn new(
         config: &'c mut TargetConfig,
         max_requests: Option<(u64, SourceLine)>,

@@ -1,6 +1,6 @@
 //! Translates a `<VirtualHost>`, or the main server, into a site. Apache merges its sections for each request, from the
-//! widest to the narrowest. Here they are layers in that order, and the paths of a later layer with a directive are
-//! excluded from the earlier ones.
+//! widest to the narrowest. The importer keeps them as layers in that order. A directive applies to the paths of its
+//! layer, except for those of later layers with the same directive.
 
 use super::host::ApacheHost;
 use super::host_context::HostContext;

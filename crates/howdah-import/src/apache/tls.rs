@@ -85,8 +85,8 @@ pub fn translate_certificates(
     found
 }
 
-/// Howdah's setting for client certificates applies to all sites. If the hosts differ, a host that required
-/// certificates stays closed until it is set.
+/// Translates client certificates. Howdah's setting for them applies to all sites. If the hosts differ, the site of a
+/// host that required certificates denies all requests until an administrator makes the setting and removes the rule.
 fn translate_client_certificates(
     host: &ApacheHost<'_>,
     server: &ServerContext<'_>,

@@ -125,8 +125,8 @@ fn is_access_phase_directive(name: &str) -> bool {
     LINES.contains(&name)
 }
 
-/// Returns the requests to which a block's own lines apply: not those of inner locations with lines of their own, but
-/// those of other locations that take precedence over these.
+/// Returns the requests to which a block's own lines apply. Requests for inner locations with lines of their own are
+/// excluded, unless another location without such lines takes precedence over the inner location.
 fn inherited_conditions(
     work: &ServerTranslation<'_, '_>,
     when: &RuleCondition,
@@ -153,7 +153,7 @@ fn inherited_conditions(
         if !has_own(own) {
             continue;
         }
-        // If the other location takes all remaining paths, both restrictions apply.
+        // If the inner location takes all remaining paths, both restrictions apply.
         let Ok(paths) = own.paths() else { continue };
         if paths == PathMatch::All {
             continue;

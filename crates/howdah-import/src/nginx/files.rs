@@ -12,7 +12,8 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 use crate::stages::RuleStage;
 use crate::target::TomlValue;
 
-/// Translates the file search of the whole site: that of `location /`, or of a server without one.
+/// Translates the file search of the whole site: that of `location /`, or that of the server if it has no such
+/// location.
 pub fn translate_search(work: &mut ServerTranslation<'_, '_>) {
     let rest = work.catch_all();
     let line = match &rest {
@@ -31,7 +32,7 @@ pub fn translate_search(work: &mut ServerTranslation<'_, '_>) {
     for name in before {
         match rule_target(&replace_constants(name, &work.constants)) {
             Ok(name) if name.contains("$uri") => names.push(name),
-            // A page for all paths, if it exists, as used for maintenance.
+            // A page that is sent for all paths while its file exists, as used for maintenance.
             Ok(name)
                 if name.starts_with('/')
                     && !name.contains(['$', '?'])
@@ -46,7 +47,7 @@ pub fn translate_search(work: &mut ServerTranslation<'_, '_>) {
         }
     }
     if names.is_empty() {
-        // There is only the fallback, so every path leads there.
+        // There is only the fallback, so every path leads to it.
         names.push("=404".to_owned());
         add_fallback(work, line, last, &RuleCondition::default());
     } else {
@@ -131,7 +132,8 @@ pub fn add_fallback(
         Ok(target) => strip_request_query(&target).to_owned(),
         Err(need) => return deny_fallback(work, line, when, &need),
     };
-    // nginx finds a location for a target without a leading slash only by a regular expression; the intention is clear.
+    // In nginx, only a regular expression can match a target without a leading slash. The author certainly meant the
+    // path with the slash.
     let target = match target.starts_with(['/', '$', '=']) {
         true => target,
         false => format!("/{target}"),
@@ -228,7 +230,8 @@ fn add_named_location<'a>(
 ) {
     let ledger = work.ledger;
     ledger.mark_carried(named.block.id);
-    // Paths of other locations without a file are answered there, and do not lead here.
+    // A path without a file that belongs to another location gets its response there, and does not lead to the named
+    // location.
     let own = match when.paths == PathMatch::All {
         true => RuleStage::LastResort,
         false => RuleStage::MissingFiles,
@@ -293,7 +296,7 @@ pub fn translate_file_location<'a>(
 }
 
 /// Translates `alias`, or a root that differs from the site's: a link below the root has the same effect. Returns
-/// whether there is such a directory.
+/// whether the location has such a directory.
 pub fn translate_other_directory(
     work: &mut ServerTranslation<'_, '_>,
     location: &Location<'_>,
@@ -351,8 +354,8 @@ fn deny_with_404(work: &mut ServerTranslation<'_, '_>, line: &Directive, when: &
     work.push_at(RuleStage::Responses, when.rule("deny", 404, &line.place));
 }
 
-/// nginx would send scripts in this location as files if it takes precedence over the locations of PHP. Howdah neither
-/// sends nor runs them.
+/// Denies the scripts in a location of files. nginx would send them as files if the location takes precedence over the
+/// locations of PHP. Howdah neither sends nor runs them.
 fn deny_scripts(work: &mut ServerTranslation<'_, '_>, location: &Location<'_>) {
     let number = work
         .locations

@@ -23,7 +23,7 @@ pub enum LocationKind {
     Named,
 }
 
-/// A location, taken out of the nesting.
+/// A location, extracted from the nesting of blocks.
 #[derive(Clone, Debug)]
 pub struct Location<'a> {
     /// The `location` directive with its block.
@@ -41,7 +41,7 @@ pub struct Location<'a> {
 }
 
 impl Location<'_> {
-    /// Returns the paths of the location, other locations aside.
+    /// Returns the paths that the location's pattern matches, including those that other locations take from it.
     ///
     /// # Errors
     /// Returns a sentence if rules cannot express them.
@@ -64,7 +64,7 @@ impl Location<'_> {
         self.kind == LocationKind::Prefix && self.pattern == "/"
     }
 
-    /// Returns whether the location's pattern matches a path, other locations aside.
+    /// Returns whether the location's pattern matches a path, even if another location takes precedence there.
     pub fn matches_path(&self, path: &str) -> bool {
         match self.kind {
             LocationKind::Exact => path == self.pattern,

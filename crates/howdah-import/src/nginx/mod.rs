@@ -121,7 +121,7 @@ pub fn translate(
     for http in &https {
         ledger.mark_carried(http.id);
     }
-    // Without an `http` block, these are files that another file includes into one.
+    // Without an `http` block, these are files that another file includes in its `http` block.
     let lists: Vec<&[Directive]> = match https.is_empty() {
         true => vec![tree],
         false => https.iter().map(|http| http.inner()).collect(),

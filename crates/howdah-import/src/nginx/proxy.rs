@@ -9,8 +9,8 @@ use crate::rule_condition::RuleCondition;
 use crate::target::{TomlValue, UPSTREAM_CERTIFICATE_REMARK};
 use crate::time;
 
-/// Translates a location whose requests are passed to another server. Where rules cannot express it, the response is
-/// 502, and not the output of PHP.
+/// Translates a location whose requests are passed to another server. If rules cannot express the location, its
+/// requests get a 502 response, not the output of PHP.
 pub fn translate_proxy_location<'a>(
     work: &mut ServerTranslation<'_, 'a>,
     location: &Location<'a>,

@@ -106,7 +106,7 @@ fn parse_https_condition(block: &Directive) -> Option<(&Directive, Option<String
 }
 
 /// Returns whether a server does nothing but redirect to the same path. Locations for ACME challenges are ignored,
-/// because the challenges can be answered over HTTPS as well, and so are locations that only return a response.
+/// because the challenges can be answered over HTTPS as well. Locations that only return a response are also ignored.
 pub fn is_redirect_only(server: &Directive, found: &NginxHttpsRedirect<'_>) -> bool {
     let named = found.line.args.iter().any(|arg| {
         let host = arg.strip_prefix("https://");

@@ -16,7 +16,7 @@ use crate::stages::RuleStage;
 /// Statuses with a `Location` header.
 const REDIRECT_STATUSES: &[&str] = &["301", "302", "303", "307", "308"];
 
-/// Adds the rules of a block. Returns whether a `return` ends every request to the block.
+/// Adds the rules of a block. Returns whether a `return` responds to every request to the block.
 pub fn translate_block(
     work: &mut ServerTranslation<'_, '_>,
     directives: &[Directive],
@@ -275,7 +275,8 @@ fn translate_if(
     }
 }
 
-/// A rewrite in `if (!-f $request_filename)` also applies to directories, whether or not they have an index.
+/// Adds the rules of an `if (!-f $request_filename)` for directories. nginx applies its rewrites to them whether or not
+/// they have an index.
 fn add_rules_for_directories(
     work: &mut ServerTranslation<'_, '_>,
     lines: &[Directive],
@@ -302,7 +303,8 @@ fn add_rules_for_directories(
 }
 
 impl ServerTranslation<'_, '_> {
-    /// Makes this the script for paths without a file; with a rule if there is already another such script.
+    /// Sets the script for paths without a file. Adds a rule instead if the server already has another such script, or
+    /// if the target is not a script.
     pub fn set_front_controller(&mut self, script: &str, line: &Directive) {
         self.has_fallback = true;
         // A page of a client-side application is a file, not a script.

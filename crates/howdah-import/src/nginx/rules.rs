@@ -193,15 +193,15 @@ fn list_unsupported_location(
 /// Which of the locations that take precedence a rule excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PrecedingLocations {
-    /// All of them.
+    /// All locations that take precedence.
     All,
-    /// Those for which no earlier rule has produced a response.
+    /// Locations for which no earlier rule has produced a response.
     WhatFallsThrough,
-    /// Like `WhatFallsThrough`, without those for all scripts.
+    /// Like `WhatFallsThrough`, without the locations that take all scripts and do not restrict access.
     AllButScripts,
-    /// Like `WhatFallsThrough`, without those inside this location.
+    /// Like `WhatFallsThrough`, without the locations inside this one.
     Others,
-    /// Like `Others`, without those for all scripts.
+    /// Like `Others`, without the locations that take all scripts and do not restrict access.
     OthersButScripts,
 }
 
@@ -217,7 +217,7 @@ fn preceding_paths(
     let passes = |other: &&Location<'_>| match content_of(other.block) {
         _ if except == All => true,
         _ if matches!(except, Others | OthersButScripts) && within(other) => false,
-        // A location of scripts with access restrictions of its own keeps them.
+        // A location of scripts that restricts access itself keeps its restrictions.
         LocationContent::Php if matches!(except, AllButScripts | OthersButScripts) => {
             has_access_rules(other.block)
                 || denies_everyone(other.block)
@@ -282,7 +282,8 @@ pub fn may_overlap(one: &Location<'_>, other: &Location<'_>) -> bool {
     }
 }
 
-/// Lists a named location that nothing leads to; otherwise its rules were added where it is named.
+/// Puts a named location on the list if no line leads to it. The rules of other named locations were added for the
+/// lines that name them.
 fn record_named_location(work: &ServerTranslation<'_, '_>, location: &Location<'_>) {
     let ledger = work.ledger;
     if !location.pattern.starts_with('@') {

@@ -278,7 +278,8 @@ pub fn deny_other_scripts(work: &mut ServerTranslation<'_, '_>) {
 
 /// Removes scripts from the index if they would not run under their own name. Howdah applies a rewrite to the path that
 /// a client requests, not to the index of a directory. If a rewrite leads scripts of any directory elsewhere, as in
-/// Nextcloud's configuration, no script is an index; the home page is still that of `/index.php`, if that runs.
+/// Nextcloud's configuration, no script remains an index. `/index.php` stays the home page if it runs under its own
+/// name.
 pub fn remove_scripts_from_index(work: &mut ServerTranslation<'_, '_>) {
     let leads_away = |location: &Location<'_>, script: &str| {
         let mut lines = location.block.inner().iter();
@@ -313,8 +314,8 @@ pub fn remove_scripts_from_index(work: &mut ServerTranslation<'_, '_>) {
     work.site.table.set("index", TomlValue::Texts(rest), None);
 }
 
-/// nginx also applies a rewrite to the index of a directory. If a rewrite leads the first index to a script, the home
-/// page is that script.
+/// Adds a rule for the home page if a rewrite leads the first index to a script, because nginx also applies rewrites to
+/// the index of a directory.
 pub fn add_home_page_of_rewritten_index(work: &mut ServerTranslation<'_, '_>) {
     let Some(TomlValue::Texts(names)) = work.site.table.get("index") else {
         return;
@@ -336,7 +337,7 @@ pub fn add_home_page_of_rewritten_index(work: &mut ServerTranslation<'_, '_>) {
     }
 }
 
-/// Makes `/index.php` the home page, although scripts are not the index of directories.
+/// Makes `/index.php` the home page of a site where scripts are not the index of directories.
 pub fn add_home_page(work: &mut ServerTranslation<'_, '_>) {
     let Some(TomlValue::Texts(names)) = work.site.table.get("index") else {
         return;

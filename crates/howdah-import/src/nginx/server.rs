@@ -151,7 +151,7 @@ impl<'a> ServerTranslation<'_, 'a> {
         locations.any(|l| rules::content_of(l.block) == rules::LocationContent::Php)
     }
 
-    /// Returns the name that a `fastcgi_param` passes the variable to PHP under.
+    /// Returns the name under which a `fastcgi_param` passes the variable to PHP.
     pub fn fastcgi_variable(&self, variable: &str) -> Option<String> {
         let mut found = None;
         self.block.walk(&mut |d| {
@@ -365,8 +365,8 @@ impl<'a> ServerTranslation<'_, 'a> {
         self.client_certificates();
     }
 
-    /// Howdah's setting for client certificates applies to all sites, so a site that required them stays closed until
-    /// it is set.
+    /// Translates client certificates. Howdah's setting for them applies to all sites, so a site that required them
+    /// denies all requests until an administrator makes the setting and removes the rule.
     fn client_certificates(&mut self) {
         let Some(verify) = self.scope.last("ssl_verify_client") else {
             return;

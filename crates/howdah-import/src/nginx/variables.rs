@@ -71,7 +71,7 @@ pub fn has_variables(text: &str) -> bool {
 /// Translates the text into a target of a rule or of `try_files`.
 ///
 /// # Errors
-/// Names a variable that rules do not support.
+/// Returns a sentence that names a variable that rules do not support.
 pub fn rule_target(text: &str) -> Result<String, String> {
     let mut out = String::new();
     // A redirect of Howdah without a scheme keeps the client's scheme.
