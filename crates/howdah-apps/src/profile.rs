@@ -14,7 +14,7 @@ pub struct ApplicationProfile {
     /// Whether the application uses PHP's sessions.
     #[serde(default = "yes")]
     pub php_sessions: bool,
-    /// The memory of a PHP process that runs the application, in MiB, if it was measured.
+    /// The memory to plan for a PHP process that runs the application, in MiB, if the file has an estimate.
     #[serde(default)]
     pub child_memory_mib: Option<u64>,
     /// Paths that are refused in every layout, before those of the layout.
@@ -93,7 +93,7 @@ pub struct LayoutRedirect {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayoutRewrite {
-    /// The beginning of the paths.
+    /// The prefix of the paths.
     pub below: &'static str,
     /// A regular expression for the rest of the path, whose groups `to` may use. Without it, every rest matches, and
     /// `$1` is the whole rest.
@@ -111,7 +111,7 @@ pub struct LayoutRewrite {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayoutHeader {
-    /// The beginning of the paths.
+    /// The prefix of the paths.
     pub below: &'static str,
     /// The header's name.
     pub name: &'static str,
