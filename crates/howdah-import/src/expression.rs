@@ -24,7 +24,8 @@ pub fn may_match(expression: &RuleExpression, text: &str) -> bool {
 }
 
 /// Returns whether a client could choose the host of a redirect through a variable or a group in the target. A group is
-/// harmless if it ends the host and certainly begins with a slash, or if it can only be a label of the host's name.
+/// harmless if it begins the target or follows the host and always begins with a slash, or if it can only be a label of
+/// the host's name.
 pub fn client_may_choose_host(target: &str, paths: &PathMatch) -> bool {
     let marks = ["https://", "http://", "//"];
     let authority = marks.iter().find_map(|mark| target.strip_prefix(mark));

@@ -151,7 +151,7 @@ fn deny_others(
 }
 
 /// Adds a rule that denies access. `<Location>` applies to the path that the client requests, even if a rewrite or an
-/// alias leads elsewhere. If the host has any, the rule is also evaluated before them.
+/// alias leads elsewhere. If the host has rewrites or aliases, the rule is also evaluated before them.
 fn push_denial(
     context: &HostContext<'_, '_>,
     stages: &mut StagedRules,

@@ -269,8 +269,8 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
     }
 }
 
-/// Translates mod_deflate and mod_brotli. Howdah compresses text by default; other types are added to `[compression]
-/// types`.
+/// Translates mod_deflate and mod_brotli. Howdah compresses text by default; other types are added to `types` of
+/// `[compression]`.
 fn translate_compression(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>) {
     let filters = ["deflate", "brotli_compress", "inflate"];
     let mut more: Vec<String> = Vec::new();
