@@ -121,7 +121,7 @@ impl Supervisor {
             );
         if !expected || (lost > 0 && matches!(child.state, ChildState::Retiring)) {
             let how = process::exit_text(exit);
-            // The log line about the request, which is an error, contains the same and more.
+            // If a run waits, the log line about its request is an error and contains the same and more.
             self.log_event(
                 if awaited {
                     LogLevel::Info
