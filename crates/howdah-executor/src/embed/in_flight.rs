@@ -52,7 +52,8 @@ pub(crate) struct InFlightState {
     pub position: RequestPosition,
     /// Whether a run still waits for the response.
     pub is_awaited: bool,
-    /// Set when the client has left while a child had the request; [`AbandoningClients`](super::abandoning_clients::AbandoningClients) counts it.
+    /// Set when the client has left while a child had the request;
+    /// [`AbandoningClients`](super::abandoning_clients::AbandoningClients) counts it.
     pub abandoned: Option<AbandonedRun>,
     /// Woken when there is an event to poll for.
     pub waker: Option<Waker>,

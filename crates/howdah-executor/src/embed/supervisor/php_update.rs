@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! files have changed → unchanged at the next check, and no package manager is at work → a second zygote is
-//!           started with the new PHP (`workers`) → it replaces the running zygote if it has every extension of that one
+//!           started with the new PHP (`workers`) → it replaces the running zygote if it has every extension of
+//!           that one
 //! ```
 //! In any other case the running PHP continues, `howdah status` says why, and the pool tries again later.
 //!

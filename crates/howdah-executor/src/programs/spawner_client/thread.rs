@@ -21,7 +21,7 @@ use crate::programs::heartbeat::{Heartbeat, HeartbeatAction};
 
 /// How long a spawner may take to start. To execute it and to check the program takes milliseconds.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// If a spawner lived longer than this, its start was not the reason of its exit.
+/// If a spawner lived longer than this, its start was not the reason for its exit.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 /// How long a spawner may take to terminate its programs after its socket is closed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
