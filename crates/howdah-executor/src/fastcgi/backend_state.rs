@@ -99,8 +99,8 @@ pub struct BackendState<C> {
     pub failures: u64,
     /// How often the backend's backlog was full.
     pub overflows: u64,
-    /// Whether the backend gets requests. It is always true without a supervisor, which opens and closes the backends
-    /// of its pool ([`Balance::set_supervised`]).
+    /// Whether the backend gets requests. It is always true in a pool without a supervisor
+    /// ([`Balance::set_supervised`]).
     pub open: bool,
     /// The number of requests that reached `request_terminate_timeout`.
     pub timeouts: u64,
