@@ -76,7 +76,7 @@ pub(crate) struct LaneTable {
 enum Offered {
     /// Only this client has such requests, if there are any.
     Of(QueueClient),
-    /// Several clients have such requests, or had since there were last none.
+    /// Several clients have had such requests since the last moment without any.
     Mixed,
 }
 
@@ -298,7 +298,8 @@ impl Lane {
         true
     }
 
-    /// Wakes a child if one must be woken. If all children are busy, asks for more.
+    /// Wakes a child if one must be woken, and returns whether it has. If all children are busy, asks for more
+    /// children.
     pub fn wake_child(&self, pool: &PoolState, now_ns: u64) -> bool {
         if sys::wake(pool.port.choose_wake(now_ns, pool.budget)) {
             self.counters.futex_wakes.fetch_add(1, Ordering::Relaxed);

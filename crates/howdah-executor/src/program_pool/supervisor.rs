@@ -269,7 +269,8 @@ impl ProgramSupervisor {
             }
         }
         if self.shared.config.processes == Processes::Shared {
-            // PHP manages the children itself. An ending program does not count, because a new one starts beside it.
+            // PHP manages the children itself, so waiting requests need no further program. An ending program and a
+            // busy one count as one.
             census.busy = census.busy.min(1);
             census.waiting = 0;
         }
