@@ -1,12 +1,12 @@
-//! Drives a pool without HTTP: two front threads, a closed loop of requests for one script. Prints the throughput, the
-//! latency, and the number of wake-ups per request. It measures the exchange and the PHP cycle, not a server.
+//! Drives a pool without HTTP: two front threads send requests for one script in a closed loop. Prints the throughput,
+//! the latency, and the number of wake-ups per request. It measures the exchange and the PHP cycle, not a server.
 //!
 //! ```text
 //! cargo run --release -p howdah-executor --example exchange_bench -- PHP LIBRARY SCRIPT \
 //!     [concurrency=100] [children=8] [seconds=4] [threads=2] [slow=0]
 //! ```
-//! `slow` requests for `SCRIPT?slow` run beside the others all the time. Every request is a copy of one frame of 21
-//! variables, so building a frame is not measured.
+//! Beside these requests, `slow` requests for `SCRIPT?slow` always run; they are not counted. Every request is a copy
+//! of one frame of 21 variables, so building a frame is not measured.
 
 use std::future::poll_fn;
 use std::sync::Arc;

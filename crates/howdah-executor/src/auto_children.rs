@@ -5,14 +5,13 @@
 //! by cores  = 8 * cores            while a script waits for its database, other scripts use its core;
 //!                                  a ninth request for a core waits in the queue instead of sharing it
 //! by memory = 60 % of memory / 64 MiB
-//!                                  64 MiB: the size of a WordPress or MediaWiki child, from the
-//!                                  applications' files (howdah-apps), of which the largest counts;
-//!                                  the rest is for opcache, the database, the page cache and the
-//!                                  server
+//!                                  64 MiB: the size of a WordPress or MediaWiki child. Each file of an
+//!                                  application (howdah-apps) states a size, and the largest one counts;
+//!                                  the rest is for opcache, the database, the page cache and the server
 //! children  = the smaller, at least 2, at most 256
 //! ```
-//! [`howdah_os::machine`] determines the memory, and the standard library the number of cores (`available_parallelism`:
-//! affinity mask and CPU quota of cgroup v1 and v2).
+//! [`howdah_os::machine`] determines the memory. The standard library determines the number of cores:
+//! `available_parallelism` respects the affinity mask and the CPU quota of cgroup v1 and v2.
 
 const CHILDREN_PER_CORE: u64 = 8;
 

@@ -20,7 +20,7 @@ pub enum ProcessManager {
     /// The pool always runs `max_children` children.
     #[default]
     Static,
-    /// The number of idle children stays between the spares, and the total never exceeds `max_children`.
+    /// The number of idle children stays between the two spare limits, and the total never exceeds `max_children`.
     Dynamic {
         /// The number of children forked when the pool starts.
         start_servers: u32,
@@ -105,11 +105,11 @@ pub struct WorkerConfig {
 /// fill it in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessTimeouts {
-    /// For PHP's module startup including preloading. After it the zygote is killed: `StartTimeout`.
+    /// The maximum time for PHP's module startup including preloading. After it the zygote is killed: `StartTimeout`.
     pub start: Duration,
-    /// From a fork command to its reply. After it the zygote is killed: `ZygoteStuck`.
+    /// The maximum time from a fork command to its reply. After it the zygote is killed: `ZygoteStuck`.
     pub fork: Duration,
-    /// For children to finish their requests when the front is gone. After it they are killed.
+    /// The maximum time for children to finish their requests when the front is gone. After it they are killed.
     pub shutdown: Duration,
 }
 
@@ -154,9 +154,9 @@ pub struct PoolConfig {
     /// The maximum wall-clock time of a request, from the moment a child claims it. After it the child is killed: 504
     /// `TerminateTimeout`.
     pub request_terminate_timeout: Option<Duration>,
-    /// Whether the limit also applies to the script's work after its response is complete: after
-    /// `fastcgi_finish_request()`, in shutdown functions and destructors. Otherwise it applies to that work only once
-    /// the child has been asked to exit.
+    /// Whether `request_terminate_timeout` also applies to the script's work after its response is complete: after
+    /// `fastcgi_finish_request()`, in shutdown functions and destructors. Otherwise the limit applies to that work only
+    /// once the child has been asked to exit.
     pub track_finished: bool,
     /// The PHP stack of a request that runs longer than this is written to the slow log.
     pub request_slowlog_timeout: Option<Duration>,
@@ -164,7 +164,7 @@ pub struct PoolConfig {
     pub php_ini: Option<PathBuf>,
     /// Settings in the order in which they are given, like `-d name=value` on PHP's command line.
     pub defines: Vec<(String, String)>,
-    /// Whether `defines` leave opcache on. If they do not, no warning is needed that it is off.
+    /// Whether `defines` leave opcache on. If they turn it off, the log needs no warning that opcache is off.
     pub opcache: bool,
     /// The user to run the children as (needs a master with that privilege).
     pub user: Option<String>,
@@ -278,7 +278,7 @@ pub struct CgiConfig {
     pub max_children: u32,
     /// The maximum number of waiting requests. Beyond it: 503 `QueueFull`.
     pub queue_size: u32,
-    /// The maximum wait. After it: 503 `QueueTimeout`.
+    /// The maximum wait for a program. After it: 503 `QueueTimeout`.
     pub queue_timeout: Duration,
     /// The maximum wall-clock time of a program. After it the program's process group is terminated: 504
     /// `TerminateTimeout`.

@@ -215,8 +215,9 @@ fn add_php_settings(command: &mut Command, pool: &PoolConfig) -> io::Result<()> 
         command.arg("--php-ini").arg(ini);
     }
     if pool.worker.is_some() {
-        // An opcode cache that must be wiped first waits for all processes that run code from it; workers do so
-        // forever. It must not kill them after its default of three minutes.
+        // Before opcache wipes its cache, it waits for all processes that run code from the cache, and by default it
+        // kills them after three minutes. Workers run such code for as long as they live, so they must not be killed
+        // for it.
         command.args(["-d", "opcache.force_restart_timeout=2147483647"]);
     }
     pass_settings(command, &pool.defines)?;
@@ -274,7 +275,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(format!("{command:?}"), r#""cat" "--define-stdin""#);
-        // The program reads them like this.
+        // The program reads the settings from its standard input.
         let mut program = Command::new("sh");
         program.args(["-c", "cat", "sh"]);
         pass_settings(&mut program, &[("n".to_owned(), "v=w".to_owned())]).unwrap();

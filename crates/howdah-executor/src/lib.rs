@@ -17,7 +17,7 @@
 //! - [`auto_children`]: `max_children = auto`.
 //! - [`config`]: the typed configuration of a pool, after the config reader has checked it.
 //! - [`error`]: all failures of a run, each with one name.
-//! - [`launch`]: starts a zygote process (directly, or through a privileged master).
+//! - [`launch`]: starts a zygote or spawner process (directly, or through a privileged master).
 //! - [`status`]: the scoreboard, as data.
 
 #![deny(unsafe_code)]
@@ -166,7 +166,7 @@ pub enum RunEvent {
 /// One run of a script. Dropping it tells the script that the client has left. The pool continues to account for what
 /// the process still uses.
 pub trait ScriptRun: Send {
-    /// Polls for the next event. After `EventSlot`, the task of `cx` is woken when there is one.
+    /// Polls for the next event. After [`Poll::Pending`], the task of `cx` is woken when there is one.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>>;
 
     /// Returns how long the request waited for a process, once one has claimed it, and that process's index in the
@@ -178,8 +178,8 @@ pub trait ScriptRun: Send {
         None
     }
 
-    /// Returns whether a status of 200 is the script's own decision. The document of an error that sets no status has
-    /// the error's.
+    /// Returns whether a status of 200 is the script's own decision. Otherwise a 200 may only mean that the script set
+    /// no status, and an error document without a status of its own gets the status of the error.
     fn decides_status(&self) -> bool {
         false
     }
@@ -233,9 +233,9 @@ pub struct RunTiming {
 
 /// Runs scripts. There is one value per pool, which all front threads share.
 pub trait Executor: Send + Sync {
-    /// Starts a run. Call it on a front thread (see [`Executor`] implementations). It never blocks: a request that
-    /// cannot run yet waits in the pool's only, bounded queue. A pool whose mode does not support the request's
-    /// [`ScriptRole`] refuses it.
+    /// Starts a run. Call it on a front thread (see [`front_thread`]). It never blocks: a request that cannot run yet
+    /// waits in the pool's only, bounded queue. A pool whose mode does not support the request's [`ScriptRole`] refuses
+    /// the request.
     fn start(&self, request: ScriptRequest) -> Box<dyn ScriptRun>;
 
     /// Returns the name of the pool's mode, for display in traces only.

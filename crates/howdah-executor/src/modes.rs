@@ -12,8 +12,8 @@ use crate::program_pool::ProgramPool;
 use crate::{ScriptPool, SharedScriptLog};
 
 /// Starts a pool for `fronts` front threads (see [`crate::front_thread::attach`]). Returns at once: requests queue
-/// until they can run. [`ScriptPool::ready`] then resolves, or returns the reason for a failure. With `may_sleep`, a pool
-/// that runs no idle processes (`ondemand`) starts none before its first request.
+/// until they can run. [`ScriptPool::ready`] then resolves, or returns the reason for a failure. With `may_sleep`, a
+/// pool that runs no idle processes (`ondemand`) starts none before its first request.
 ///
 /// # Errors
 /// The pool's memory, thread or sockets cannot be created.

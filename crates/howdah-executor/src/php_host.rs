@@ -1,4 +1,5 @@
-//! What the file of a PHP program says about itself. It is read and never started: a file that is not PHP must not run.
+//! What the file of a PHP program says about itself. The file is read and never executed: a file that is not PHP must
+//! not run.
 
 use std::path::Path;
 
@@ -114,7 +115,7 @@ pub fn version_numbers(version: &str) -> Option<[u32; 3]> {
     Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
-/// The build of a PHP, as extensions must match it (`ZEND_MODULE_BUILD_ID` in Zend/zend_modules.h).
+/// The build of a PHP, which its extensions must match (`ZEND_MODULE_BUILD_ID` in Zend/zend_modules.h).
 struct Build {
     api: String,
     is_thread_safe: bool,

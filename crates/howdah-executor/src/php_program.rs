@@ -51,8 +51,8 @@ impl PhpProgram {
     /// command's environment is cleared.
     ///
     /// # Errors
-    /// The library cannot be opened. It is opened only if its path contains a blank or a colon, because these separate
-    /// paths in `LD_PRELOAD`; the program then inherits a descriptor of it.
+    /// The library cannot be opened. It is opened only if its path contains a blank or a colon, because these
+    /// characters separate paths in `LD_PRELOAD`; the program then inherits a descriptor of the library.
     pub fn preload(&self, command: &mut Command, is_cleared: bool) -> io::Result<()> {
         let mut list = OsString::from(&self.library);
         if list.as_bytes().iter().any(|byte| b" \t\n:".contains(byte)) {

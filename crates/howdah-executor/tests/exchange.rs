@@ -252,8 +252,8 @@ fn queue_overflow_is_refused_at_once_and_a_late_request_in_time() {
     });
 }
 
-/// Regression test: a script handled SIGTERM and ended within the time until SIGKILL. Its child claimed the next request,
-/// was killed with it, and that request's client got a 504.
+/// Regression test: a script handled SIGTERM and ended within the time until SIGKILL. Its child claimed the next
+/// request, was killed with it, and that request's client got a 504.
 #[test]
 fn terminated_child_claims_no_other_request() {
     let mut config = config(1);
@@ -376,7 +376,7 @@ fn front_thread_that_hangs_does_not_delay_others() {
         s.spawn(move || {
             support::front_runtime(1).block_on(async {
                 let run = other.start(request("/hello", ScriptBody::Empty));
-                // A blocking call, which a front thread must not make.
+                // The test blocks this front thread, which the server's code must never do.
                 hung.send(()).unwrap();
                 may_go_on.recv().unwrap();
                 assert_eq!(finish(run).await.unwrap().body, b"hello");

@@ -200,7 +200,8 @@ fn kept_connection_serves_a_get_never_a_post_and_is_not_kept_after_a_body() {
 
 #[test]
 fn kept_connection_closed_meanwhile_causes_no_failure() {
-    // Like php-fpm after pm.max_requests: one response although the connection was to be kept.
+    // The backend closes the connection after one response although it was to be kept, like php-fpm after
+    // pm.max_requests.
     let fake = ScriptedBackend::start(|peer| {
         let seen = peer.request().unwrap();
         assert!(seen.keep);
@@ -317,7 +318,7 @@ fn pause_in_the_response_flushes() {
     let fake = ScriptedBackend::start(|peer| {
         peer.request();
         peer.send(STDOUT, b"A: 1\r\n\r\ntick");
-        // The flush shows in the reaction of the other end: it closes.
+        // The test closes the connection once it has received the flush.
         peer.wait_for_close();
     });
     on_front(async {

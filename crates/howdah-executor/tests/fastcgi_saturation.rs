@@ -77,7 +77,7 @@ fn respond_to_all(listener: &std::os::unix::net::UnixListener, mut requests: u32
         let (mut stream, _) = listener.accept().unwrap();
         let mut read = vec![0; 4096];
         match stream.read(&mut read) {
-            // The pool's own probe, which has been abandoned.
+            // This connection is the pool's own probe, which the pool has abandoned.
             Ok(n) if n > 1 && read[1] == 9 => continue,
             Ok(0) | Err(_) => continue,
             Ok(_) => {}

@@ -76,7 +76,8 @@ fn process_of_others_is_never_signalled_on_a_zygotes_report() {
         (pid, pidfd(us)),
         (pid, Some(socket)),
     ] {
-        // A child that served this request would be killed through the descriptor of the report.
+        // If the front believed the report, it would send the signals for the request that times out through the
+        // reported descriptor.
         let mut config = config(1);
         config.request_terminate_timeout = Some(std::time::Duration::from_millis(100));
         let (pool, log) = pool(config, vec![(ZygoteReport::Spawned { child, pid }, fd)]);
@@ -166,7 +167,7 @@ fn reports_about_unknown_children_are_ignored() {
 fn child_reported_twice_is_refused() {
     let child = first_child();
     let again = || (ZygoteReport::Spawned { child, pid: 0 }, None);
-    // The first report may arrive in time to be believed; the second cannot.
+    // The first report may be valid, if the front has ordered the child by then; the second cannot be.
     let (pool, log) = pool(config(1), vec![again(), again(), again()]);
     on_front(async {
         log.wait_for("ZygoteProtocolError");

@@ -129,7 +129,7 @@ async fn under_load(site: &PhpSite, mut done: impl FnMut(&BTreeSet<String>) -> b
     }
 }
 
-/// Waits under load until every process is another one than before.
+/// Waits under load until every process has been replaced.
 async fn until_replaced(site: &PhpSite) {
     let pids = |site: &PhpSite| -> BTreeSet<i32> {
         let status = site.pool.status();

@@ -249,7 +249,7 @@ fn program_pools_name_their_mode() {
 /// Returns what a spawner sends when it is told to start the process with this number.
 type Lie = fn(u64) -> Vec<Vec<u8>>;
 
-/// Starts one spawner that lies, and then real ones.
+/// Starts first a spawner that sends these false reports, and then real ones.
 struct LyingLauncher {
     lie: Mutex<Option<Lie>>,
     honest: TestLauncher,

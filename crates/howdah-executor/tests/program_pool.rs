@@ -167,7 +167,7 @@ fn killed_parent_is_replaced_with_its_children() {
         let child: i32 = rig.text(&pid).await.parse().unwrap();
         let parent = rig.pids()[0];
         assert_ne!(child, parent);
-        // A parent of this age was not killed by its start.
+        // A parent that dies at this age does not count as a failed start.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         kill(parent);
         until("its child is gone", || !lives(child)).await;

@@ -136,7 +136,7 @@ impl StartedPhp {
         Some(php)
     }
 
-    /// Adds what these lines name: `extension NAME` or `directory PATH`.
+    /// Adds the extensions and directories that these lines name: `extension NAME` or `directory PATH`.
     pub fn add_lines(&mut self, lines: &str) {
         for line in lines.lines() {
             match split_word(line) {

@@ -50,7 +50,7 @@ pub const CALLED_FUNCTIONS_COLUMN: &str = "()";
 /// The parsed value of a [`WRITE`] effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteEffect<'a> {
-    /// `file:line`, which the caller's may follow. It may be empty.
+    /// `file:line` of the call, which the `file:line` of its caller may follow. It may be empty.
     pub place: &'a [u8],
     /// The first word of the statement, in capitals.
     pub verb: &'a [u8],

@@ -8,7 +8,7 @@
 //! log   = u32 level (syslog 0..7) | text
 //! effect = u32 name_len | name | value
 //! ```
-//! The order is: any number of `Informational`, one `ScriptHead`, any number of `Body`, at most one `Finish`. `Log`, `Effect`
+//! The order is: any number of `Informational`, one `Head`, any number of `Body`, at most one `Finish`. `Log`, `Effect`
 //! and `BailedOut` may come anywhere. Anything else is a [`ResponseError`].
 
 use crate::level::LogLevel;
@@ -48,7 +48,7 @@ pub struct ScriptHead {
     /// Headers in the order they were set; names keep the script's case.
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
     /// The number of headers that were skipped because their name or value cannot be sent. (nginx also skips a line
-    /// that it cannot parse; a warning belongs in the log.)
+    /// that it cannot parse.) The log warns about them.
     pub rejected: u32,
     /// A CGI program requested a local redirect (RFC 3875 §6.2.2): `Location` is a path of this server, and the program
     /// gave no status, so the status here is 302. PHP always gives one (`sapi_header_op`), so a script's

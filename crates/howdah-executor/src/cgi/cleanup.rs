@@ -60,8 +60,8 @@ impl StderrLines {
     }
 }
 
-/// Reads a process's reports until it has exited and `over` is sent or dropped, which means that no signal to it
-/// follows. `fate` passes the outcome to the run.
+/// Reads a process's reports and standard error until the process has exited and `over` is sent or dropped. After
+/// `over`, the run sends no signal to the process. `fate` passes the outcome to the run.
 pub(super) async fn run(
     shared: Arc<CgiShared>,
     (request, frame): (u64, Arc<RequestFrame>),

@@ -74,8 +74,9 @@ fn is_passed(frame: &RequestFrame, name: &[u8], kind: ScriptKind) -> bool {
         _ if !may_be_environment(name) => false,
         // PHP sets it itself, and other programs do not use it.
         b"PHP_SELF" => false,
-        // Other users of the machine cannot read it, but every process that the program starts inherits it (RFC 3875
-        // §9.2). Apache passes it only with `CGIPassAuth On`. PHP applications authenticate by it.
+        // Other users of the machine cannot read the environment, but every process that the program starts inherits it
+        // (RFC 3875 §9.2). Apache passes this variable only with `CGIPassAuth On`. PHP applications need it to
+        // authenticate their users.
         b"HTTP_AUTHORIZATION" | b"HTTP_PROXY_AUTHORIZATION" => kind == ScriptKind::Php,
         _ => true,
     }

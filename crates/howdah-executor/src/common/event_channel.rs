@@ -1,5 +1,6 @@
-//! A run that is written as one future which sends events, instead of a hand-made state machine. It is for modes whose
-//! cost is a process or a socket, not a function call. Dropping the run drops the future, whose guards clean up.
+//! A run that is written as one future which sends events, instead of a hand-made state machine. It is for modes in
+//! which a run uses a process or a socket, next to which a future costs little. Dropping the run drops the future,
+//! whose guards clean up.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -12,7 +13,7 @@ use crate::{ExecError, RunEvent, RunTiming, ScriptRun};
 struct EventSlot {
     event: Option<RunEvent>,
     timing: RunTiming,
-    /// A process has the whole request, including its body.
+    /// Whether a process has the whole request, including its body.
     begun: bool,
 }
 

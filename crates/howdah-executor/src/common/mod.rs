@@ -1,7 +1,7 @@
 //! What the modes share.
 //!
-//! - [`condition`]: whether a pool can serve. [`pm`]: how many processes a pool runs, and when to retry what has
-//!   failed.
+//! - [`condition`]: whether a pool can serve. [`pm`]: how many processes a pool runs, and when a failed start is
+//!   retried.
 //! - [`fair_queue`]: waiting requests, with a line for each client.
 //! - [`event_channel`]: a run that is written as a future which sends events.
 //! - [`output`]: the output of a pool's processes. [`process`]: their signals, exits and memory.

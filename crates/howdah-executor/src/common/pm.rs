@@ -56,7 +56,7 @@ pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) 
     let total = starting + idle + busy;
     let room = max_children.saturating_sub(total);
     let mut plan = ScalingPlan::default();
-    // One child for each request for which no child is free.
+    // Each waiting request for which no child is free needs one child.
     let mut missing = census.waiting.saturating_sub(idle + starting);
     if missing > 0 && total > 0 && census.waited < FORK_AFTER_WAIT {
         missing = 0;
@@ -94,8 +94,9 @@ pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) 
     plan
 }
 
-/// Waits longer after each failure in a row: 100 ms, 200 ms, … 3.2 s, 5 s, without a limit to the number of attempts.
-/// The pause is at most 5 s, because an administrator who has repaired the cause waits for the next attempt.
+/// Determines the pause before the next attempt, which grows with each failure in a row: 100 ms, 200 ms, … 3.2 s, 5 s.
+/// The number of attempts has no limit. The pause is at most 5 s, because an administrator who has repaired the cause
+/// waits for the next attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     failures: u32,
@@ -115,9 +116,9 @@ impl Backoff {
     }
 }
 
-/// Returns after how many of a program's `max_requests` its replacement is ordered, since the replacement takes time to
-/// start. The result is between a fifth and a tenth before the last request, spread by `salt`, so programs that were
-/// started together are not replaced together. 0 stays 0 (never).
+/// Returns after how many requests a program's replacement is ordered. The replacement takes time to start, so it is
+/// ordered before the last of the `max_requests`: by a tenth to a fifth of them, spread by `salt`, so programs that
+/// were started together are not replaced together. 0 stays 0 (never).
 pub fn replacement_due_after(max_requests: u64, salt: u64) -> u64 {
     let tenth = max_requests / 10;
     // SplitMix64's finaliser: any salt gives an even spread.

@@ -1,4 +1,4 @@
-//! Clients that request scripts and leave while these run. A script that has begun runs to its end, so a few such
+//! Clients that request scripts and leave while the scripts run. A script that has begun runs to its end, so a few such
 //! clients could make all processes of a pool work on abandoned requests. This module counts and remembers these
 //! clients; the server decides what such a client may still request.
 
@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long an abandoned run must continue to count, in nanoseconds. A load test that ends leaves many short ones at
-/// once, which do not affect visitors.
+/// How long a run must continue after its client has left before it counts as long, in nanoseconds. A load test that
+/// ends leaves many short runs at once, which do not affect visitors.
 const LONG_RUN_NS: u64 = 50_000_000;
 /// How long a client is remembered after it has left long-running scripts, in nanoseconds.
 const REMEMBERED_FOR_NS: u64 = 10_000_000_000;
@@ -79,7 +79,7 @@ impl AbandoningClients {
         }
     }
 
-    /// Remembers the clients of the abandoned runs if half of the processes have worked on such runs for long.
+    /// Remembers the clients of the long abandoned runs, if half of the processes work on such runs.
     fn remember_clients(&self, known: &mut AbandonmentRecords, now: u64) {
         let AbandonmentRecords { abandoned, clients } = known;
         let is_long = |run: &&AbandonedRun| run.since + LONG_RUN_NS <= now;
@@ -138,7 +138,7 @@ mod tests {
             !leavers.contains(A, || 5 + LONG_RUN_NS),
             "the other has only left"
         );
-        // The next request of any client remembers both.
+        // Any client's next request makes the pool remember both clients.
         let other = IpAddr::from([192, 0, 2, 3]);
         assert!(!leavers.contains(other, || 6 + LONG_RUN_NS));
         leavers.record_end(first, 6 + LONG_RUN_NS);

@@ -26,7 +26,7 @@ pub(crate) enum BodyFeed {
 
 /// The source of the next piece.
 pub(crate) enum BodySource {
-    /// None: the piece in memory is the last one.
+    /// No source: the piece in memory is the last one.
     Nothing,
     /// A file, from this offset to this length.
     File(std::fs::File, u64, u64),
@@ -55,8 +55,8 @@ impl BodyFeed {
         matches!(self, BodyFeed::Complete)
     }
 
-    /// Moves as many bytes as fit. The task of `cx` is woken when a stream has more. When the slot has room again, it
-    /// notifies.
+    /// Moves as many bytes as fit into the slot. The task of `cx` is woken when a stream has more bytes. The slot
+    /// notifies when it has room again.
     pub fn pump(
         &mut self,
         port: &FrontPort,

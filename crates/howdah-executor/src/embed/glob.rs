@@ -1,7 +1,7 @@
 //! Patterns of files to watch, such as `src/**/*.{php,twig}`, matched by globset. This module accesses no files.
 //!
 //! ```text
-//! *  any characters but `/`     **  any directories, none included
+//! *  any characters but `/`     **  any number of directories, even none
 //! ?  one character but `/`      {a,b}  one of these     [ab]  one of these characters
 //! ```
 

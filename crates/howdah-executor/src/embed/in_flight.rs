@@ -1,8 +1,8 @@
 //! One request on its way through a pool: the front's private record of it, and the conversion of the child's bytes
 //! into events. It changes no queue and starts no process.
 //!
-//! An [`InFlightRequest`] is shared by the run that the server polls, the lane that contains it and, when a child dies, the
-//! supervisor. It outlives the run: while a child holds its slot, the slot stays accounted for.
+//! An [`InFlightRequest`] is shared by the run that the server polls, the lane that contains it and, when a child dies,
+//! the supervisor. It outlives the run: while a child holds its slot, the slot stays accounted for.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -52,7 +52,8 @@ pub(crate) struct InFlightState {
     pub position: RequestPosition,
     /// Whether a run still waits for the response.
     pub is_awaited: bool,
-    /// Set when the client has left while a child had the request; [`AbandoningClients`](super::abandoning_clients::AbandoningClients) counts it.
+    /// Set when the client has left while a child had the request;
+    /// [`AbandoningClients`](super::abandoning_clients::AbandoningClients) counts it.
     pub abandoned: Option<AbandonedRun>,
     /// Woken when there is an event to poll for.
     pub waker: Option<Waker>,
@@ -235,9 +236,9 @@ impl InFlightState {
         }
     }
 
-    /// Continues as far as possible without waiting. The caller acts on the step. If `give_back` is set, the slot was
-    /// found done and has been read to its end, and the caller must release it ([`InFlightState::position`] stays
-    /// [`RequestPosition::Slot`]).
+    /// Continues as far as possible without waiting, and returns the step that the caller has to do. `give_back` is set
+    /// if the slot is done and has been read to its end. The caller must then release the slot
+    /// ([`InFlightState::position`] stays [`RequestPosition::Slot`]).
     pub fn advance(
         &mut self,
         port: &FrontPort,
@@ -339,7 +340,7 @@ impl InFlightState {
         }
     }
 
-    /// Decides how the response ends, by what was read, when the child writes no more.
+    /// Decides how the response ends once the child writes no more, from the bytes that were read.
     fn end_of_response(&mut self) -> ResponseStep {
         if self.ended {
             return ResponseStep::Pending;

@@ -2,11 +2,12 @@
 //! free slot. It makes no decisions about processes.
 //!
 //! Requests are offered to the children ahead of time, so a child never waits for the front. While all of them are from
-//! one client, many are offered. Once a second client has a request, only as many as there are children stay offered;
-//! the others are taken back, and clients are served in turn ([`FairQueue`]).
+//! one client, many are offered. Once a second client has a request, at most `max_children` of them stay offered; the
+//! others are taken back, and clients are served in turn ([`FairQueue`]).
 //!
-//! Usually only the lane's own thread uses it. The supervisor does when a child has died, a deadline has passed or the
-//! pool goes down, hence the lock, which is rarely contended. Lock order: the lane's table, then a request.
+//! Usually only the lane's own thread uses the lane. The supervisor uses it when a child has died, a deadline has
+//! passed or the pool goes down. A lock, which is rarely contended, protects the table. Lock order: the lane's table,
+//! then a request.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -37,12 +38,12 @@ pub(crate) struct Lane {
     pub counters: LaneCounters,
     pub port: FrontPort,
     table: Mutex<LaneTable>,
-    /// Whether the lane's thread knows it (see `front_thread`).
+    /// Whether the lane's thread listens to the pool's bell (see `front_thread`).
     registered: AtomicBool,
     /// Wakes the lane's timer task to check the queue.
     pub timer: Notify,
-    /// How many requests may be offered ahead while several clients have some. It always applies to requests with
-    /// bodies.
+    /// How many requests may be offered ahead while several clients have requests. A request with a body always counts
+    /// against this limit, even if only one client has requests.
     max_offered_ahead: u32,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct LaneTable {
 enum Offered {
     /// Only this client has such requests, if there are any.
     Of(QueueClient),
-    /// Several clients have such requests, or had since there were last none.
+    /// Several clients have had such requests since the last moment without any.
     Mixed,
 }
 
@@ -193,7 +194,7 @@ impl Lane {
     }
 
     /// Prepares for a request of a client. If many requests of another client have been offered ahead, takes back those
-    /// that would make this client wait. Their bodies have not been started, because they have none.
+    /// that would make this client wait. Only requests without a body are taken back.
     fn take_back_offers(&self, table: &mut LaneTable, client: QueueClient) {
         let Offered::Of(other) = table.offered else {
             return;
@@ -223,8 +224,8 @@ impl Lane {
         table.requests_in_slots -= 1;
     }
 
-    /// Returns whether the memory's state of this lane's requests is possible. `lives` returns whether the pool has
-    /// such a child.
+    /// Returns whether the shared memory contains only possible states for this lane's requests. `lives` returns
+    /// whether the pool has such a child.
     pub fn is_intact(&self, lives: impl Fn(ChildId) -> bool) -> bool {
         let table = self.lock();
         let mut slots = table.in_slot.iter().zip(0..);
@@ -297,7 +298,8 @@ impl Lane {
         true
     }
 
-    /// Wakes a child if one must be woken. If all children are busy, asks for more.
+    /// Wakes a child if one must be woken, and returns whether it has. If all children are busy, asks for more
+    /// children.
     pub fn wake_child(&self, pool: &PoolState, now_ns: u64) -> bool {
         if sys::wake(pool.port.choose_wake(now_ns, pool.budget)) {
             self.counters.futex_wakes.fetch_add(1, Ordering::Relaxed);
@@ -582,7 +584,7 @@ impl Lane {
         self.port.go_to_sleep()
     }
 
-    /// Makes sure that the timer task checks the waiting requests, and soon enough.
+    /// Makes sure that the timer task checks the waiting requests soon enough.
     pub fn arm_timer(&self, pool: &PoolState) {
         let mut table = self.lock();
         let due = self.alarm_due(pool, &table);

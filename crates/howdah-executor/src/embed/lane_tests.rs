@@ -318,8 +318,8 @@ fn requests_offered_ahead_are_taken_back_for_another_client() {
         .map(|_| bench.start_for(client(1)).unwrap())
         .collect();
     assert_eq!(lane.unclaimed(), bench.home.shared.capacity);
-    // The queue is full: the newest of these requests is refused for another client, and none is refused for one more
-    // of the same client.
+    // The queue is full. Another request of the same client is refused. A request of another client is accepted, and
+    // the newest request of the first client is refused in its favour.
     assert!(matches!(
         bench.start_for(client(1)),
         Err(ExecError::QueueFull)

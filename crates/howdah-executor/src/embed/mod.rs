@@ -6,11 +6,11 @@
 //! ```
 //!
 //! - `lane`: a front thread's slots and queue; `in_flight`: one request; `run`: the run that the server polls;
-//!   `leavers`: clients that leave running scripts; `bailouts`: clients whose scripts bail out; `body`: feeds the
-//!   request body; `timer`: the deadlines of the queue.
+//!   `abandoning_clients`: clients that leave running scripts; `bailouts`: clients whose scripts bail out; `body`:
+//!   feeds the request body; `timer`: the deadlines of the queue.
 //! - A pool of workers is the same, but its children boot one script (`supervisor/workers`, `file_watcher`, `glob`).
 //! - `supervisor`, `children`, `zygote`: the processes; `pm` in `common`: their number, as a pure decision.
-//! - `stepped`: a pool for simulations, whose supervisor works when its caller says so.
+//! - `stepped`: a pool for simulations, whose supervisor works when its caller calls it.
 //! - `shared`: the state that all of them share; `sys` in `common`: the only module with `unsafe`.
 
 mod abandoning_clients;
@@ -387,8 +387,9 @@ impl ScriptPool for EmbedPool {
 }
 
 impl EmbedPool {
-    /// Makes the zygote work on a file of scripts. Returns the file at its beginning, or `None` if the zygote cannot.
-    /// Not done for workers, which have loaded all their code when they have booted.
+    /// Makes the zygote list or compile the scripts in a file with this content. Returns the file, rewound to its
+    /// beginning, or `None` if the zygote cannot do it. Workers return `None`, since they have loaded all their code
+    /// when they have booted.
     async fn run_scripts_operation(
         &self,
         work: ScriptsOperation,

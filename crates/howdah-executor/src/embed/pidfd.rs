@@ -43,7 +43,7 @@ fn forked_by(pid: i32, zygote: Option<i32>) -> PidfdOrigin {
 }
 
 /// Checks whether the descriptor is a pidfd of that process and the process has not been reaped (proc_pid_fdinfo(5)).
-/// `Err` is what it is otherwise.
+/// Otherwise returns the result of [`origin`] as the error.
 fn check_pidfd(pidfd: BorrowedFd<'_>, pid: i32) -> Result<(), PidfdOrigin> {
     let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
     let text = std::fs::read_to_string(path).map_err(|_| PidfdOrigin::Unknown)?;

@@ -1,5 +1,5 @@
-//! A pool for simulations: the same pool, but its supervisor has no thread of its own and works when the caller says
-//! so, by the simulated clock of the caller's thread ([`howdah_os::clock::simulated`]).
+//! A pool for simulations: the same pool, but its supervisor has no thread of its own. The supervisor works when the
+//! caller calls it, by the simulated clock of the caller's thread ([`howdah_os::clock::simulated`]).
 
 use std::io;
 use std::sync::Arc;

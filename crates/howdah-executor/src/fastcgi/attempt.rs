@@ -1,5 +1,5 @@
 //! A request on its connection. It sends and reads in the same poll, and returns the data that has arrived and the
-//! events that are due by the clock. The run decides how to handle a [`AttemptFault`].
+//! events that are due by the clock. The run decides how to handle an [`AttemptFault`].
 
 use std::cell::RefCell;
 use std::task::{Context, Poll};
@@ -38,7 +38,7 @@ pub struct RequestAttempt {
     pub keep: bool,
     pub out: Vec<u8>,
     pub sent: usize,
-    /// No byte of the request has been sent.
+    /// Whether no byte of the request has been sent.
     pub nothing_sent: bool,
     /// Whether sending has failed. A response may still arrive.
     pub send_failed: bool,
@@ -130,7 +130,7 @@ impl RequestAttempt {
                 let length = long.length;
                 return Err(AttemptFault::Error(ExecError::VariableTooLong { length }));
             }
-            // Together with the available part of the body, so a request takes one write.
+            // The available part of the body is added to the records, so a request takes one write.
             if let Poll::Ready(Err(error)) = run.body.poll_fill(cx, &mut self.out) {
                 return Err(AttemptFault::Error(error));
             }

@@ -9,7 +9,7 @@ pub const SILENT_AFTER: Duration = Duration::from_millis(100);
 pub(super) const FIRST_LIMIT: u32 = 16;
 /// The maximum of an unknown limit. More than php-fpm's `listen.backlog` of 511 gains nothing.
 pub(super) const MAX_LIMIT: u32 = 512;
-/// After an overflow, the limit grows by one in this time.
+/// The time in which the limit grows by one after an overflow.
 const GROWTH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many requests a backend is given at once.
@@ -99,7 +99,8 @@ pub struct BackendState<C> {
     pub failures: u64,
     /// How often the backend's backlog was full.
     pub overflows: u64,
-    /// Whether the backend gets requests. It is false only where a supervisor has not opened it ([`Balance::set_supervised`]).
+    /// Whether the backend gets requests. It is always true in a pool without a supervisor
+    /// ([`Balance::set_supervised`]).
     pub open: bool,
     /// The number of requests that reached `request_terminate_timeout`.
     pub timeouts: u64,

@@ -3,8 +3,9 @@
 //!
 //! A request is granted a backend, or waits in its client's line ([`FairQueue`]). Among the requests of the client
 //! whose turn it is, one of the thread that released a backend goes first, so a kept connection stays with the runtime
-//! that watches it, unless the first request has waited noticeably longer ([`MAX_QUEUE_JUMP`]). When the queue is full, the
-//! newest request of the client with the most requests is refused in favour of a client that has fewer.
+//! that watches it. If the first request has waited noticeably longer ([`MAX_QUEUE_JUMP`]), it goes first instead. When
+//! the queue is full, the newest request of the client with the most requests is refused in favour of a client that has
+//! fewer.
 //!
 //! Limits. A FastCGI backend runs as many requests as it has processes. Further connections wait in the kernel's
 //! backlog, whose overflow is an error (EAGAIN) or seconds of silence (TCP). Therefore requests wait here, and a
@@ -323,8 +324,8 @@ impl<C> Balance<C> {
         silent.retain(|(id, _)| *id != request);
     }
 
-    /// Takes out the kept connections of a backend, because a new connection has been silent for [`SILENT_AFTER`]: it may be
-    /// waiting for one of their processes.
+    /// Takes out the kept connections of a backend, because a new connection has been silent for [`SILENT_AFTER`]: it
+    /// may be waiting for one of their processes.
     pub fn take_kept_connections(&mut self, backend: usize) -> Vec<C> {
         let member = &mut self.backends[backend];
         member.kept_count = 0;

@@ -1,7 +1,7 @@
 //! A connection to a backend. It is made without blocking, and written and read with as few system calls as possible.
 //! It does not know the format of records.
 //!
-//! Only readability is watched. If a socket is also watched for room, its thread wakes each time the backend has read
+//! Only readability is watched. A socket that is also watched for room wakes its thread each time the backend has read
 //! something, which happens at each request. Therefore room is watched only after a send has found none, through a
 //! descriptor of its own.
 
@@ -133,7 +133,8 @@ impl BackendConnection {
             let mut ready = ready!(self.socket.poll_read_ready(cx))?;
             match recv(self.socket.get_ref(), &mut *into, RecvFlags::DONTWAIT) {
                 Ok((n, _)) => {
-                    // Fewer bytes than requested means that no more were available. More bytes are a new edge.
+                    // Fewer bytes than requested means that no more were available. Bytes that arrive later cause a new
+                    // edge.
                     if n > 0 && n < into.len() {
                         ready.clear_ready();
                     }

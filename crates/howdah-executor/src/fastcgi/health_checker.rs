@@ -41,7 +41,8 @@ async fn run_rounds(shared: Arc<FastCgiShared>) {
         .map(|backend| tokio::spawn(probe_backend(shared.clone(), backend)))
         .collect();
     for attempt in first {
-        // A panic in the task is printed. The backend counts as up until a request finds otherwise.
+        // If the task has panicked, the panic was printed. The backend then counts as up until a request finds
+        // otherwise.
         let _ = attempt.await;
     }
     shared.condition.send_if_modified(|condition| {
@@ -131,8 +132,8 @@ async fn probe_backend(shared: Arc<FastCgiShared>, backend: usize) {
 }
 
 /// Connects to a backend and asks how many requests it can run at once (§4.1). An application that does not know the
-/// question closes the connection or stays silent, which also shows that it is there. Only a response that is not
-/// FastCGI is an error.
+/// question closes the connection or stays silent, which also shows that the application is there. Only a response that
+/// is not FastCGI is an error.
 pub async fn probe(address: &BackendAddress) -> io::Result<Option<u32>> {
     probe_within(address, RESPONSE_TIMEOUT).await
 }

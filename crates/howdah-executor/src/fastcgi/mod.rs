@@ -6,11 +6,11 @@
 //!            └─ health_checker  (its own thread)  probes, idle connections, the end
 //! ```
 //!
-//! - `balance`: which request gets which backend, and the queue (`ticket`: a
-//!   waiting request); `member`: a backend's limit and kept connections; `health`: which backends are reachable. These
-//!   are pure decisions.
-//! - `connection`: a socket. `request`, `answer`: records in both directions, as bytes. `run`: one request from the
-//!   queue to its end, over as many attempts as are safe; `talk`: one attempt.
+//! - `balance`: which request gets which backend, and the queue; `ticket`: a waiting request; `backend_state`: a
+//!   backend's limit and kept connections; `health`: which backends are reachable. These are pure decisions.
+//! - `connection`: a socket. `request`, `response`: records in both directions, as bytes. `run`: one request from the
+//!   queue to its end, over as many attempts as are safe; `attempt`: one attempt; `run_context`: the data that every
+//!   stage of a run needs.
 //! - `health_checker`: the work between requests. `shared`: the state that all of them share.
 //!
 //! Other web servers treat these as errors of a request; this one does not: a full backlog (`EAGAIN` on a unix socket),

@@ -45,9 +45,9 @@ enum RunStage {
 
 /// The result of advancing the stage once.
 enum RunStep {
-    /// The stage has changed, or the time has: advance it again.
+    /// The stage has changed, or the time for another attempt has come: advance the stage again.
     Again,
-    /// Nothing can be done now. The request is woken when something can.
+    /// Nothing can be done now. The request is woken when it can continue.
     Pending,
     Event(RunEvent),
 }

@@ -61,7 +61,7 @@ impl ProgramPool {
         fronts: u32,
     ) -> io::Result<Arc<ProgramPool>> {
         let (count, room) = match config.processes {
-            // One that serves, and one for its replacement.
+            // One socket for the program that serves, and one for its replacement.
             Processes::Shared => (2, config.max_children),
             Processes::Independent { connections } => {
                 let replacements = (config.max_children / 4).max(1);
@@ -179,7 +179,7 @@ impl Executor for ProgramPool {
         }
         let board = shared.board.lock().unwrap_or_else(PoisonError::into_inner);
         status.children.clone_from(&board);
-        // The board is slightly out of date; which programs are busy is known exactly.
+        // The scoreboard is slightly out of date, but the client knows exactly which programs are busy.
         for row in &mut status.children {
             let busy = |client: &crate::status::BackendRow| client.busy > 0;
             let busy = status

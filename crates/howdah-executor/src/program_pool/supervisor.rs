@@ -38,7 +38,7 @@ const CRASH_LOOP_STARTS: u32 = 5;
 const KILL_GRACE: Duration = Duration::from_secs(1);
 /// The time that a retiring program has to finish its requests, if they have no limit of their own.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(300);
-/// The maximum time between two checks of the programs, while something is under way. `CHECK_INTERVAL` is the time otherwise.
+/// The maximum time between two checks of the programs, while something is under way. Otherwise it is `CHECK_INTERVAL`.
 const BUSY_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -217,12 +217,13 @@ impl ProgramSupervisor {
                 slot.set_stage(SlotStage::Doubtful { until }, now);
                 match slot.responds_to_probe {
                     true => self.probe(at),
-                    // The program cannot be asked. A new one is better than a request that waits behind a hanging one.
+                    // The program cannot be asked. A new program is better than a request that waits behind a hanging
+                    // one.
                     false => self.terminate(at, "RequestBrokeOff", now),
                 }
             }
-            // The socket was closed after a request broke off that one of the program's children may still be running.
-            // The program itself manages its children and the socket's backlog, so reopen the socket.
+            // A request broke off, and its socket was closed because one of the program's children may still be running
+            // it. The program itself manages its children and the socket's backlog, so reopen the socket.
             SlotStage::Serving { .. } if !view.open => self.take_requests(at),
             SlotStage::Serving { .. } if now.duration_since(slot.born) >= FAILED_START_AGE => {
                 self.failed_starts = 0;
@@ -268,7 +269,8 @@ impl ProgramSupervisor {
             }
         }
         if self.shared.config.processes == Processes::Shared {
-            // PHP manages the children itself. An ending program does not count, because a new one starts beside it.
+            // PHP manages the children itself, so waiting requests need no further program. An ending program and a
+            // busy one count as one.
             census.busy = census.busy.min(1);
             census.waiting = 0;
         }

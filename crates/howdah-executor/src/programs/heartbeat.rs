@@ -1,6 +1,6 @@
 //! Decides when to ask whether the other end of a socket still responds, and when it counts as stuck. It has no clock
-//! and does no I/O. The other end is asked twice before it counts as stuck, half the limit apart. So a machine that was
-//! suspended as a whole (a paused container) does not count as silence of the other end.
+//! and does no I/O. The other end is asked twice before it counts as stuck, half the limit apart. Time in which the
+//! whole machine was suspended (a paused container) therefore does not count as silence of the other end.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ pub(super) enum HeartbeatAction {
 }
 
 impl Heartbeat {
-    /// Starts with a sign of life at `now`. The other end counts as stuck after a silence of `limit` from the first
-    /// question on.
+    /// Starts with a sign of life at `now`. The other end counts as stuck when it has been silent for `limit` after the
+    /// first question.
     pub fn new(limit: Duration, now: Instant) -> Heartbeat {
         let half = limit / 2;
         Heartbeat {
@@ -41,8 +41,8 @@ impl Heartbeat {
         self.due = now + self.half;
     }
 
-    /// Decides what to do at `now`. On [`HeartbeatAction::Ask`] the caller asks at once. If the caller cannot send the
-    /// question, this counts as silence, too.
+    /// Decides what to do at `now`. On [`HeartbeatAction::Ask`] the caller asks at once. A question that the caller
+    /// cannot send counts as silence, too.
     pub fn action_at(&mut self, now: Instant) -> HeartbeatAction {
         match self.due.saturating_duration_since(now) {
             Duration::ZERO if self.asked == 2 => HeartbeatAction::Stuck,

@@ -196,7 +196,8 @@ impl SpawnerClient {
         }
     }
 
-    /// Sends a command. If the socket is full, the command is sent later; without a spawner it is not needed.
+    /// Sends a command. If the socket is full, the command is sent later. If there is no spawner, the command is
+    /// dropped, since its process is gone as well.
     fn send_reliably(&self, command: SpawnerCommand) {
         if self.send(&command, &[]) == Err(SpawnRefused::Busy) {
             self.deferred().push(command);

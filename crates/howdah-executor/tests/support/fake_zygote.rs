@@ -151,7 +151,7 @@ impl FakeZygote {
                     let killed = Arc::new(AtomicBool::new(false));
                     self.killed.lock().unwrap().insert(child, killed.clone());
                     let fake = self.clone();
-                    // There is no process: signals arrive by `Command::Signal`.
+                    // There is no process: signals arrive by `ZygoteCommand::Signal`.
                     self.tell(&ZygoteReport::Spawned { child, pid: 0 });
                     std::thread::spawn(move || fake.child(child, max_requests, &killed));
                 }

@@ -17,8 +17,8 @@ pub fn header(kind: u8, id: u16, content: usize) -> [u8; HEADER_BYTES] {
     [VERSION, kind, id[0], id[1], length[0], length[1], 0, 0]
 }
 
-/// Appends BEGIN_REQUEST (§5.1). `keep` sets `FCGI_KEEP_CONN`: the web server closes the connection, not the
-/// application.
+/// Appends BEGIN_REQUEST (§5.1). `keep` sets `FCGI_KEEP_CONN`: the web server, not the application, closes the
+/// connection.
 pub fn begin(out: &mut Vec<u8>, role: FastCgiRole, keep: bool) {
     out.extend_from_slice(&header(kind::BEGIN_REQUEST, REQUEST_ID, 8));
     let role = (role as u16).to_be_bytes();
@@ -34,7 +34,7 @@ pub struct Params<'o> {
 }
 
 impl<'o> Params<'o> {
-    /// Begins the PARAMS stream with an empty record at the end of `out`.
+    /// Begins the PARAMS stream with an open record at the end of `out`, to which variables are appended.
     pub fn new(out: &'o mut Vec<u8>) -> Params<'o> {
         let record = out.len();
         out.extend_from_slice(&header(kind::PARAMS, REQUEST_ID, 0));
@@ -103,7 +103,7 @@ fn pair_len(name: usize, value: usize) -> usize {
 fn put_length(out: &mut Vec<u8>, length: usize) {
     match u8::try_from(length) {
         Ok(short @ 0..128) => out.push(short),
-        // The length is at most MAX_CONTENT, so the high bit is free to mark a length of four bytes.
+        // The length is at most MAX_CONTENT_BYTES, so the high bit is free to mark a length of four bytes.
         _ => out.extend_from_slice(&(length as u32 | 1 << 31).to_be_bytes()),
     }
 }

@@ -186,8 +186,8 @@ impl FrontPort {
         self.ready_ring_length() != 0
     }
 
-    /// Returns the number of published requests that no child has claimed, including cancelled ones that are still
-    /// between them.
+    /// Returns the number of published requests that no child has claimed, including cancelled ones that lie between
+    /// them in the ring.
     pub fn unclaimed(&self) -> u32 {
         self.step_over_claimed();
         self.ready_ring_length().min(RING_ENTRIES as u32)

@@ -12,9 +12,9 @@
 //! Slot = SlotHead | frame (96 KiB) | body ring (64 KiB) | response ring (64 KiB)
 //! ```
 //!
-//! The caller makes the system calls: functions that may need one return [`FutexWake`] or [`Bell`]. The front does not trust
-//! what a child writes: it reads every shared value once, checks it, and copies it before use. The children trust the
-//! front.
+//! The caller makes the system calls: functions that may need one return [`FutexWake`] or [`Bell`]. The front does not
+//! trust what a child writes: it reads every shared value once, checks it, and copies it before use. The children trust
+//! the front.
 //!
 //! The life of a slot: `Free` → (front publishes) `Ready` → (child claims) `Claimed{child}` → (child finishes) `Done` →
 //! (front) `Free`. When a child has died, the front finds its requests by [`FrontPort::state`] and in its own records,
@@ -54,8 +54,8 @@ pub struct Bell(pub bool);
 /// Exit status of a child that exits because PHP bailed out of its last request.
 pub const EXIT_BAILED_OUT: i32 = 72;
 
-/// Exit status of a child whose PHP is not usable any more after a bailout, which escaped PHP's own shutdown or ended a
-/// worker's script.
+/// Exit status of a child whose PHP is not usable any more after a bailout, because the bailout escaped PHP's own
+/// shutdown or ended a worker's script.
 pub const EXIT_BROKEN: i32 = 70;
 
 /// A child's index in the scoreboard together with the number of the process that has it. An index is reused; the pair

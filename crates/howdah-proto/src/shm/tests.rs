@@ -406,10 +406,10 @@ fn freed_slot_contains_nothing_of_its_request() {
         port.publish(slot, &request(), false);
         let _ = port.write_body(slot, SECRET).unwrap();
     };
-    // After the response is complete.
+    // The slot is wiped after its response is complete.
     fill(0);
     let mut claim = its_child.claim(0).unwrap();
-    // More than the ring holds, so every byte of the ring is filled.
+    // The script writes more than the ring holds, so every byte of the ring is filled.
     for _ in 0..RING_BYTES / 1024 + 3 {
         claim.write_body(&SECRET.repeat(50));
         let _ = claim.publish();
@@ -419,12 +419,12 @@ fn freed_slot_contains_nothing_of_its_request() {
     assert!(count_occurrences(&memory, SECRET) > 100);
     port.free(0);
     assert_eq!(count_occurrences(&memory, SECRET), 0, "answered");
-    // After a request was cancelled before a child claimed it.
+    // The slot is wiped after its request was cancelled before a child claimed it.
     fill(1);
     assert!(port.cancel(1));
     port.free(1);
     assert_eq!(count_occurrences(&memory, SECRET), 0, "taken back");
-    // After the child died with bytes that it had not published.
+    // The slot is wiped after its child died with bytes that it had not published.
     fill(0);
     let mut claim = its_child.claim(0).unwrap();
     claim.write_body(SECRET);

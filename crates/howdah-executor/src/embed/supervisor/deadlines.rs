@@ -87,7 +87,8 @@ impl Supervisor {
 
     /// Returns how much of a run's `age` counts towards `request_terminate_timeout`, or `None` if there is no limit.
     /// The script's work after its response is complete (`finished`) has no limit, as in php-fpm, unless
-    /// `track_finished` is set. Once its child has been asked to exit, the time since then counts.
+    /// `track_finished` is set. Without `track_finished`, once the child has been asked to exit, only the time since
+    /// then counts.
     fn counted_age(
         &self,
         id: ChildId,

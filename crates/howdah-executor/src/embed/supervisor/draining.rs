@@ -60,7 +60,7 @@ impl Supervisor {
                 ChildState::Retiring if late && now.duration_since(child.since) >= KILL_GRACE => {
                     end.push(child.id);
                 }
-                // It is not needed any more.
+                // The pool needs no further worker.
                 ChildState::Booting => end.push(child.id),
                 ChildState::Starting | ChildState::Retiring | ChildState::Terminating { .. } => {}
             }

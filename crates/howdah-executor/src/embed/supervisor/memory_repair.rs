@@ -71,7 +71,8 @@ impl Supervisor {
         (!intact).then_some("its state of the requests is impossible")
     }
 
-    /// Returns damage if requests wait although children sleep, and the children sleep on after they were woken.
+    /// Describes the damage if requests wait although children sleep, and the children continue to sleep after they
+    /// were woken.
     fn find_stalled_children(&mut self) -> Option<&'static str> {
         let answered = self.shared.sum(|counters| &counters.accepted);
         let progress = std::mem::replace(&mut self.memory_repair.accepted, answered) != answered;

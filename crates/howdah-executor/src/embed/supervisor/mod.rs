@@ -45,7 +45,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A child that dies before this age, and before it has served a request, counts as a failed fork.
 const FAILED_FORK_AGE: Duration = Duration::from_secs(1);
 
-/// If a zygote lived longer than this, its start was not the reason of its exit, and the back-off is reset.
+/// If a zygote lived longer than this, its start was not the reason for its exit, and the back-off is reset.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 
 /// The state of the pool's current zygote.
@@ -79,7 +79,7 @@ pub(crate) struct Supervisor {
     outputs: Vec<ProcessOutput>,
     children: Children,
     traces: HashMap<ChildId, Arc<InFlightRequest>>,
-    /// The waiting sender for work on scripts, and the generation of the zygote that does the work.
+    /// The sender that is notified when work on scripts is done, and the generation of the zygote that does the work.
     scripts: Option<(u64, oneshot::Sender<()>)>,
     start_backoff: Backoff,
     ready_at: Instant,

@@ -1,12 +1,14 @@
 //! Notices that PHP was updated under a running pool, and takes the new PHP.
 //!
 //! ```text
-//! files look different → the same at the next look, and no package manager is at work → a second zygote is
-//!           started with the new PHP (`workers`) → it has every extension of the running one: it replaces it
+//! files have changed → unchanged at the next check, and no package manager is at work → a second zygote is
+//!           started with the new PHP (`workers`) → it replaces the running zygote if it has every extension of
+//!           that one
 //! ```
 //! In any other case the running PHP continues, `howdah status` says why, and the pool tries again later.
 //!
-//! The pool does this by itself. The trigger of a package could not: it runs while dpkg still holds its lock.
+//! The pool checks the files by itself. A package's trigger could not start the update, because it runs while dpkg
+//! still holds its lock.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,7 +22,7 @@ use super::{Supervisor, ZygoteState};
 use crate::php_host::PhpHost;
 use crate::status::PhpUpdateStatus;
 
-/// How often the files are looked at: a stat(2) of the program and of each directory.
+/// How often the files are checked, by a stat(2) of the program and of each directory.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The pause after the first failed attempt. It doubles with each further one.
@@ -29,10 +31,11 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// The maximum pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(600);
 
-/// The maximum number of directories that are looked at, since a zygote names them.
+/// The maximum number of directories that are checked. There is a limit because the zygote, which is untrusted, names
+/// them.
 const MAX_DIRECTORIES: usize = 16;
 
-/// The name under which a new PHP that is not taken is reported.
+/// The name of the event that reports why a new PHP was not taken.
 const REFUSED: &str = "PhpUpdateRefused";
 
 /// A file or a directory, and its state at one moment.
@@ -80,13 +83,13 @@ struct Change {
     last_failure: String,
 }
 
-/// What the supervisor knows of the running PHP, and of another one on disk.
+/// What the supervisor knows about the running PHP, and about another one on disk.
 pub(super) struct PhpUpdate {
     /// The files of the running PHP; `None` before one has started.
     running: Option<PhpFiles>,
     /// The extensions of the running PHP.
     extensions: Vec<String>,
-    /// The files when the zygote that is starting was started.
+    /// The state of the files when the zygote that is now starting was launched.
     starting: PhpFiles,
     change: Option<Change>,
     look_at: Instant,
@@ -118,7 +121,8 @@ impl Supervisor {
         self.php_update.starting = running.map(PhpFiles::again).unwrap_or_default();
     }
 
-    /// Remembers which program a zygote was started from. Before the first one, only the launcher knows.
+    /// Remembers which program a zygote was started from. Before the first zygote starts, only the launcher knows the
+    /// program.
     pub(super) fn note_php_program(&mut self, program: &Path) {
         let files = &mut self.php_update.starting;
         if files.program.path != program {
@@ -142,8 +146,9 @@ impl Supervisor {
         *shared = (php.version, php.opcache);
     }
 
-    /// Reports extensions that the former zygote had. It has died during an update, and the pool needs some PHP; the
-    /// end of the update is another change, which restarts the pool again.
+    /// Reports extensions that the former zygote had and the new one lacks. The former zygote died during an update, so
+    /// the pool runs with the PHP that it gets. When the update ends, the files change again, which restarts the pool
+    /// again.
     pub(super) fn report_lost_extensions(&self, php: &StartedPhp) {
         let missing = self.php_update.missing_in(php);
         if !missing.is_empty() {
@@ -156,7 +161,7 @@ impl Supervisor {
         }
     }
 
-    /// Looks at PHP's files if that is due, and orders a restart for a new PHP. Returns the time until the next look.
+    /// Checks PHP's files if that is due, and orders a restart for a new PHP. Returns the time until the next check.
     pub(super) fn look_at_php_files(&mut self, now: Instant) -> Duration {
         if self.php_update.look_at > now {
             return self.php_update.look_at - now;
@@ -177,7 +182,7 @@ impl Supervisor {
         }
         let is_program_changed = files.program != running.program;
         match self.php_update.change.take() {
-            // The files are the same as at the last look, so the program that writes them has probably finished.
+            // The files are the same as at the last check, so the program that writes them has probably finished.
             Some(change) if change.files == files => self.take_php_update(change, now),
             former => {
                 let version = match is_program_changed {

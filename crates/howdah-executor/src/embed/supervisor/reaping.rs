@@ -34,7 +34,8 @@ struct Replacements {
 impl Supervisor {
     /// Records that a zygote has forked a child. Signals are sent through the descriptor that came with the report.
     /// Like everything from a zygote, the report is untrusted: the child must have been ordered, be reported once, and
-    /// belong to that zygote. Otherwise the user of a pool could make this process signal any of its other processes.
+    /// belong to that zygote. Otherwise the user of a pool could make the front signal processes that do not belong to
+    /// the pool.
     pub(super) fn on_spawned(
         &mut self,
         id: ChildId,
@@ -106,7 +107,7 @@ impl Supervisor {
         if matches!(child.state, ChildState::Booting) {
             return self.on_exit_during_boot(&child, exit, now);
         }
-        // A worker script may exit between any two requests, any other child after its last one.
+        // A worker script may exit between any two requests; any other child may exit only after its last request.
         let may_end = row.spent || self.shared.pool.config.worker.is_some();
         let bailed_out = row.spent && exit == Exit::Code(EXIT_BAILED_OUT);
         if bailed_out || exit == Exit::Code(EXIT_BROKEN) {
@@ -121,7 +122,7 @@ impl Supervisor {
             );
         if !expected || (lost > 0 && matches!(child.state, ChildState::Retiring)) {
             let how = process::exit_text(exit);
-            // The log line about the request, which is an error, contains the same and more.
+            // If a run waits, the log line about its request is an error and contains the same and more.
             self.log_event(
                 if awaited {
                     LogLevel::Info

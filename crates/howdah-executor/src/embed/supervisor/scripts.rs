@@ -27,7 +27,8 @@ impl Supervisor {
         }
     }
 
-    /// Drops the sender of work whose zygote is neither the pool's nor a former one that is still read.
+    /// Drops the sender of work whose zygote has been lost: it is neither the pool's current zygote nor a former one
+    /// whose reports are still read.
     pub(super) fn forget_abandoned_scripts(&mut self) {
         if let Some((of, _)) = &self.scripts
             && *of != self.generation

@@ -1,12 +1,12 @@
-//! What a pool of workers needs in addition: scripts that boot, or fail to. It also restarts all children through a
-//! second zygote, so they begin with a fresh opcache, while each old child serves until its successor does. A pool
-//! without a worker script uses this restart, too, if it watches files, and any pool does if PHP was updated
-//! (`php_update`).
+//! The part of the supervisor that only a pool of workers needs: it notices when a script has booted or has failed to
+//! boot. This module also restarts all children through a second zygote, so they begin with a fresh opcache, while each
+//! old child serves until its successor does. A pool without a worker script uses this restart, too, if it watches
+//! files, and any pool does if PHP was updated (`php_update`).
 //!
 //! ```text
-//! Restart → a second zygote starts → Ready: it is the pool's zygote, the first becomes a former
-//!           one → children of the former are outdated, each is replaced by one that has booted →
-//!           the former has no children left and is told to exit
+//! Restart → a second zygote starts → Ready: it becomes the pool's zygote, and the first is now a
+//!           former one → children of the former zygote are outdated, and each is replaced by one that has
+//!           booted → the former zygote has no children left and is told to exit
 //! ```
 //! If any step fails, the running processes continue with their code.
 
@@ -215,14 +215,15 @@ impl Supervisor {
         config.worker.is_some() || !config.watch.is_empty()
     }
 
-    /// Orders the replacement of all children, which begins as soon as possible.
+    /// Orders the replacement of all children, which begins as soon as possible. Does nothing in a pool that does not
+    /// restart for its scripts.
     pub(super) fn restart_workers(&mut self, why: &'static str) {
         if self.restarts_for_scripts() {
             self.order_restart(why.to_owned());
         }
     }
 
-    /// As [`Supervisor::restart_workers`], in every pool.
+    /// Like [`Supervisor::restart_workers`], but in every pool.
     pub(super) fn order_restart(&mut self, why: String) {
         if self.drain_until.is_none() {
             self.workers.restart_reason = Some(why);

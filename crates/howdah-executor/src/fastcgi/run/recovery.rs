@@ -1,5 +1,5 @@
-//! The reaction of a request to a connection that cannot be made, or fails: it waits, tries another backend, is
-//! repeated where that is safe, or fails.
+//! How a request reacts to a connection that cannot be made, or fails: it waits, tries another backend, is repeated
+//! where that is safe, or fails.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -21,7 +21,7 @@ use crate::programs::heartbeat::{Heartbeat, HeartbeatAction};
 
 /// How long a spawner may take to start. To execute it and to check the program takes milliseconds.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// If a spawner lived longer than this, its start was not the reason of its exit.
+/// If a spawner lived longer than this, its start was not the reason for its exit.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 /// How long a spawner may take to terminate its programs after its socket is closed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -267,7 +267,7 @@ impl ClientThread {
             match rustix::event::poll(&mut fds, Some(&timeout)) {
                 Ok(0) if left.is_zero() => {
                     // The programs die with it, by the `PR_SET_PDEATHSIG` that
-                    // `howdah_os::descriptors::end_with_parent` sets.
+                    // `howdah_os::descriptors::exit_with_parent` sets.
                     let kill = rustix::process::Signal::KILL;
                     let _ = rustix::process::pidfd_send_signal(&spawner.pidfd, kill);
                     break;
@@ -284,7 +284,7 @@ impl ClientThread {
 }
 
 /// Kills a spawner that does not respond, and with it its programs, by the `PR_SET_PDEATHSIG` that
-/// `howdah_os::descriptors::end_with_parent` sets. Returns the name and the sentence for the log.
+/// `howdah_os::descriptors::exit_with_parent` sets. Returns the name and the sentence for the log.
 fn kill(spawner: &LaunchedProcess, silence: Duration) -> (String, String) {
     let (pid, silence) = (spawner.pid, silence.as_secs_f64());
     let kill = rustix::process::Signal::KILL;
