@@ -77,7 +77,7 @@ pub fn refusals(
         Ok(()) if request.is_led_elsewhere => AccessOutcome::Elsewhere,
         Ok(()) => AccessOutcome::Open,
         Err(HookError::Login(demand)) => AccessOutcome::Authenticate(demand),
-        // The site finds these out itself.
+        // The site itself determines whether these are the result.
         Err(HookError::Status(
             _,
             HtaccessRefusal::NotFound

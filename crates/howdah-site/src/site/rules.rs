@@ -216,7 +216,7 @@ impl Site {
         info: &mut RouteInfo,
     ) -> Option<RouteAction> {
         let asked = walk.rule_request();
-        // Limits are counted before routing, or recorded by `guard`, if they apply to this request.
+        // Limits are counted before routing, or recorded by `note_guards`, if they apply to this request.
         if let RuleAction::Limit(_) = rule.action {
             if asked.visitor.trace.is_some()
                 && let Some(why_not) = self.first_failed_option(rule, asked, walk.path.as_bytes())
@@ -255,7 +255,7 @@ impl Site {
         if why_not.is_none() && rule.if_missing && !self.is_missing(tree, &walk.path) {
             why_not = Some("if_missing");
         }
-        // Rules that guard have been recorded by `guard`.
+        // `note_guards` has recorded the rules that guard.
         if why_not.is_some() || !rule.action.is_guard() {
             asked.note_rule(number, &path, why_not);
         }
@@ -279,7 +279,7 @@ impl Site {
                 info.header_rules.push(number);
                 None
             }
-            // These are recorded by `guard`, whatever their position.
+            // `note_guards` records these rules, whatever their position.
             RuleAction::Authorize(_)
             | RuleAction::AuthRequest(_)
             | RuleAction::Authenticate(_)
