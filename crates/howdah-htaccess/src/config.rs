@@ -120,8 +120,8 @@ pub(crate) struct CoreSettings {
     pub options: LinkOptions,
     pub etag: Option<ETag>,
     pub body_limit: Option<u64>,
-    /// `SSLRequireSSL` (true), or a directive that requires more of TLS than is known here (false), which denies every
-    /// request; with the directive's line.
+    /// The line of a directive that restricts access by TLS. True means `SSLRequireSSL`; false means a directive that
+    /// requires more of TLS than is known here, which denies every request.
     pub tls_only: Option<(Arc<str>, bool)>,
 }
 

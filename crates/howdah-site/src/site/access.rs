@@ -110,8 +110,8 @@ impl Site {
             .map_err(Closed::without_login)
     }
 
-    /// Checks whether a file may be sent or run. Returns the user whose password `.htaccess` files have accepted, or
-    /// the password that they demand.
+    /// Checks whether a file may be sent or run. Returns the user whose password `.htaccess` files have accepted. The
+    /// error has the password that they demand, if any.
     pub(in crate::site) fn admit_or_ask(
         &self,
         wanted: AccessCheck<'_>,

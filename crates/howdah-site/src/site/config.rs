@@ -27,8 +27,8 @@ pub struct SiteConfig {
     pub name: String,
     /// `hosts`: the hosts of the site. The first site also answers for all other hosts.
     pub hosts: Vec<HostPattern>,
-    /// `listen`: the only listeners at which the site answers, as [`ConnInfo`](howdah_http::ConnInfo) names them. If
-    /// empty, the site answers at the listeners of the server.
+    /// `listen`: the only listeners at which the site answers, as [`ConnectionInfo`](howdah_http::ConnectionInfo) names
+    /// them. If empty, the site answers at the listeners of the server.
     pub listen: Vec<String>,
     /// The port that redirects to HTTPS use, if the site has listeners with TLS of its own. `None` for the server's
     /// port.

@@ -339,8 +339,8 @@ impl Site {
         }
     }
 
-    /// Returns whether the preset or `cache_never` excludes one of these routes from the cache, whose own lookup has
-    /// checked only the client's path.
+    /// Returns whether the preset or `cache_never` excludes one of these routes from the cache. The cache's own lookup
+    /// has checked only the client's path.
     fn never_caches(&self, routes: &[Vec<u8>]) -> bool {
         let cache = self.config.cache.as_ref();
         cache.is_some_and(|cache| routes.iter().any(|route| cache.rules.never_caches(route)))

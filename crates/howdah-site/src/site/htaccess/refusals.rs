@@ -1,6 +1,6 @@
 //! `htaccess = "deny"`: the requests that `.htaccess` files refuse, for a site that routes its requests itself. The
 //! site checks the path that the client requested, and the file or script that is about to be sent or run, whatever has
-//! led to it ([`Site::check_access`](crate::site::Site::check_access)).
+//! led to it ([`Site::admit`](crate::site::Site::admit)).
 
 use std::borrow::Cow;
 use std::sync::Arc;

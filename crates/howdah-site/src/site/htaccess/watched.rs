@@ -90,7 +90,7 @@ pub(super) enum Asked {
     Absent,
     /// There is this file, and its parsed content is cached.
     Kept(FileMeta),
-    /// There is a file that is not cached, or something else.
+    /// There is a file that is not cached, or the name could not be checked.
     Other,
 }
 
