@@ -7,8 +7,8 @@
 //! (`[site.sendfile]`). They exist to hold files that no URL leads to, so the site's refusals, which are about URLs,
 //! say nothing about them.
 //!
-//! A new kind of refusal belongs in [`Site::admit`], where [`AccessCheck`] has everything that such a check can need: the
-//! root, the path below it, and what is to be done with the file.
+//! A new kind of refusal belongs in [`Site::admit`], where [`AccessCheck`] has everything that such a check can need:
+//! the root, the path below it, and what is to be done with the file.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

@@ -22,7 +22,8 @@ use howdah_http1::hidden::hidden_segment;
 ///
 /// Every `ScriptPath` that [`ScriptPath::resolve`] finds keeps these promises: its name ends in one of the site's
 /// script extensions; it was a regular file, below the root and allowed by the site's policy for links, when this
-/// request was routed or at most [`ASSUMED_PRESENT_FOR`] before; no segment of its name is hidden; no byte of it is NUL.
+/// request was routed or at most [`ASSUMED_PRESENT_FOR`] before; no segment of its name is hidden; no byte of it is
+/// NUL.
 #[derive(Clone, Debug)]
 pub struct ScriptPath {
     root: Arc<RootDir>,
