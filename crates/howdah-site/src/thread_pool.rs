@@ -92,7 +92,7 @@ impl<Q: ThreadPoolQueue> ThreadPool<Q> {
     }
 }
 
-/// Returns the size of a pool with one thread for every two cores, which leaves the other cores to PHP and the front.
+/// Returns half of the number of cores, but at least one, so PHP and the front keep the other cores.
 pub(crate) fn half_of_the_cores() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).max(1)

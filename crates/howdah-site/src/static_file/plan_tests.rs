@@ -361,7 +361,7 @@ fn file_headers_follow_the_rules() {
     check("/data", None, "text/csv");
     check("/x.foo", None, "application/x-foo");
     check("/", Some("max-age=60"), "text/html; charset=utf-8");
-    // A 304 has these headers, too.
+    // A 304 has the `Cache-Control`, too.
     let tag = get(&site, "GET", "/b.js", &[])
         .field("ETag")
         .unwrap()
