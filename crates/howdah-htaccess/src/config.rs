@@ -120,12 +120,12 @@ pub(crate) struct CoreSettings {
     pub options: LinkOptions,
     pub etag: Option<ETag>,
     pub body_limit: Option<u64>,
-    /// `SSLRequireSSL` (true), or a directive that requires more of TLS than is known here (false), which denies every
-    /// request; with the directive's line.
+    /// The line of a directive that restricts access by TLS. True means `SSLRequireSSL`; false means a directive that
+    /// requires more of TLS than is known here, which denies every request.
     pub tls_only: Option<(Arc<str>, bool)>,
 }
 
-/// `FileETag`: whether the field is sent.
+/// `FileETag`: whether the header `ETag` is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ETag(pub bool);
 
@@ -329,7 +329,7 @@ pub(crate) struct AuthnSettings {
     pub name: Option<Word>,
     pub user_file: Option<String>,
     pub group_file: Option<String>,
-    /// `AuthBasicProvider` names a provider other than `file`.
+    /// Whether `AuthBasicProvider` names a provider other than `file`.
     pub other_provider: Option<bool>,
 }
 
@@ -390,14 +390,14 @@ pub(crate) enum HeaderAction {
     Unset,
     Note,
     Echo(Regex),
-    /// Replaces the first match, or every match if true.
+    /// Replaces the first match, or every match if the second value is true.
     Edit(Regex, bool),
 }
 
 #[derive(Debug)]
 pub(crate) enum HeaderCondition {
     Always,
-    /// `early`: such a directive never applies here, because this is too late.
+    /// `early`: such a directive never applies here, because Apache applies it before it reads `.htaccess` files.
     Never,
     Env(Vec<u8>, bool),
     Expression(Condition),

@@ -19,7 +19,7 @@ pub enum Action {
         path: Vec<u8>,
         /// The part of the URL path after the script (`PATH_INFO`).
         path_info: Vec<u8>,
-        /// The file's name is not that of a script; a directive makes it one.
+        /// Whether a directive makes the file a script although its name is not that of a script.
         by_handler: bool,
     },
     /// Respond to `OPTIONS` for a resource that is not a script.
@@ -87,7 +87,7 @@ pub struct RequestDecision {
     pub decided_by: Option<Arc<str>>,
     /// The status of the error, if the file or script is its error document.
     pub error_status: Option<u16>,
-    /// The decision was reached after an internal redirect.
+    /// Whether the decision was reached after an internal redirect.
     pub redirected: bool,
     /// `REDIRECT_URL` and `REDIRECT_QUERY_STRING`.
     pub redirect: Option<(Vec<u8>, Option<Vec<u8>>)>,
@@ -110,7 +110,7 @@ pub struct RequestDecision {
     /// The state that is needed to change the response's header fields.
     pub(crate) final_request: Box<EvaluatedRequest>,
     pub(crate) always: Table,
-    /// The response is an error, which `Header` directives without `always` do not change.
+    /// Whether the response is an error, which `Header` directives without `always` do not change.
     pub(crate) is_error: bool,
 }
 

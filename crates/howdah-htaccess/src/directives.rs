@@ -16,7 +16,7 @@ pub struct ApacheDirective {
     pub contexts: DirectiveContexts,
     /// How it is handled in an `.htaccess` file.
     pub htaccess: HtaccessRole,
-    /// True if the importer translates it. Where its line takes no part in a translation, `import` applies.
+    /// True if the importer translates it. `import` applies to lines of it that are not part of any translation.
     pub is_translated: bool,
     /// What the import says about a line that takes no part in a translation.
     pub import: ImportRole,
@@ -27,7 +27,7 @@ pub struct ApacheDirective {
 pub enum DirectiveContexts {
     /// A server or a virtual host, outside all sections for directories, files and paths.
     Server,
-    /// Only such sections.
+    /// Only sections for directories, files and paths.
     Sections,
     /// A server and such sections.
     Configuration,
@@ -45,11 +45,11 @@ pub enum HtaccessRole {
     /// It needs no implementation, because the server does its work anyway (compression, no directory listings) or
     /// because a client could not notice its effect.
     WithoutEffect,
-    /// It would change responses, and is noted.
+    /// It would change responses; the parser notes that it has no effect.
     Unsupported,
-    /// It is a mistake that says that the directive is for a server's configuration.
+    /// It is a mistake, whose message says that the directive belongs in a server's configuration.
     ServerOnly,
-    /// It is a mistake like a name that Apache does not know.
+    /// It is a mistake, as is any name that Apache does not know.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ pub enum IrrelevantTopic {
     Compression,
     /// It is about how files are sent.
     FileSending,
-    /// It is in the main server, and each host has its own.
+    /// It is set for the main server, and each host has a setting of its own.
     HostsOwn,
     /// It is about HTTP/2.
     Http2,
@@ -95,7 +95,7 @@ pub enum IrrelevantTopic {
     Rewriting,
     /// It is about the process as a service.
     Service,
-    /// It is about redirects to the slash of a directory.
+    /// It is about redirects that add the slash to the path of a directory.
     SlashRedirects,
     /// It is about OCSP stapling.
     Stapling,
@@ -162,8 +162,8 @@ pub enum MissingFeature {
     WebDav,
 }
 
-/// The beginnings of names of modules that hosters install and plugins write settings for. They do not change who has
-/// access.
+/// The beginnings of the names of modules that hosters install and that plugins write settings for. These modules do
+/// not restrict access.
 const OF_HOSTERS: &[&str] = &[
     "cachelookup",
     "cacheenable",
@@ -249,8 +249,8 @@ mod tests {
         assert_eq!(rule.contexts, DirectiveContexts::Everywhere);
     }
 
-    /// Directives of Apache that no `.htaccess` file may contain have no part in the parser, and those that it
-    /// implements may be there.
+    /// The parser does not implement directives that Apache forbids in `.htaccess` files, and Apache permits there all
+    /// directives that it implements.
     #[test]
     fn directives_that_are_implemented_may_be_in_a_file() {
         for row in all() {
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// The parser says that Apache does not know a directive exactly where the table says so.
+    /// The parser reports that Apache does not know a directive exactly if the table says so.
     #[test]
     fn directives_that_the_parser_does_not_know_are_unknown_in_the_table() {
         for row in all().iter().filter(|row| !is_section(row.name)) {

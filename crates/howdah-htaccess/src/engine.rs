@@ -17,7 +17,7 @@ use crate::text::lossy;
 const MAX_REDIRECTS: usize = 10;
 /// How deeply subrequests may be nested.
 const MAX_SUBREQUEST_DEPTH: usize = 10;
-/// The limit of all runs together, including the subrequests for index files and `-F`.
+/// The maximum number of runs through the hooks for one request, including the subrequests for index files and `-F`.
 const MAX_RUNS: u32 = 100;
 /// How many bytes of text the patterns of one request may examine. A byte takes about a nanosecond.
 const MAX_EXAMINED_BYTES: usize = 16 << 20;

@@ -17,7 +17,7 @@ pub(crate) struct ResponseSnapshot<'r> {
     pub always: &'r Table,
     pub media_type: Option<&'r [u8]>,
     pub status: u16,
-    /// The response comes from a script.
+    /// Whether the response comes from a script.
     pub is_of_script: bool,
 }
 

@@ -31,7 +31,7 @@ impl RequestEngine<'_> {
             Stat::File => self.handle_file(request, path),
             _ if matches!(&*request.method, b"OPTIONS") => Ok(HandlerResult::Done(Action::Options)),
             Stat::Directory if request.path_info.is_empty() => match request.handler {
-                // No other handler lists a directory, and it finds no file.
+                // Other handlers do not list directories, and they find no file here.
                 Handler::Named(_) => refuse(404, HtaccessRefusal::NotFound),
                 _ if request.method == b"POST" => refuse(404, HtaccessRefusal::NotFound),
                 _ => refuse(403, HtaccessRefusal::NoIndex),
@@ -67,7 +67,7 @@ impl RequestEngine<'_> {
         }
         match &*request.method {
             b"GET" | b"HEAD" | b"OPTIONS" => Ok(HandlerResult::Done(Action::File(path.to_vec()))),
-            // As in Apache: a `POST` that a rule leads to a file receives this file.
+            // As in Apache, the response to a `POST` that a rule leads to a file is the file.
             b"POST" if request.redirects > 0 => {
                 Ok(HandlerResult::Done(Action::File(path.to_vec())))
             }

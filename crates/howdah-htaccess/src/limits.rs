@@ -41,8 +41,8 @@ impl Methods {
     pub(crate) const ALL: Methods = Methods(u32::MAX);
     const TRACE: u32 = 1 << 6;
 
-    /// Returns the set of the named methods, or of all methods but these. Returns `None` if Apache does not know one of
-    /// them or does not allow it here.
+    /// Returns the set of the named methods, or of all other methods if `except` is `Some(true)`. Returns `None` if
+    /// Apache does not know one of the names or does not allow it here.
     pub(crate) fn named(names: &[String], except: Option<bool>) -> Option<Methods> {
         let mut named = 0;
         for name in names {

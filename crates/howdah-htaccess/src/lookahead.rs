@@ -10,7 +10,7 @@ impl RequestEngine<'_> {
         request: &EvaluatedRequest,
         to: &[u8],
     ) -> Option<(EvaluatedRequest, Result<(), HookError>)> {
-        // Ends some loops.
+        // This ends some loops.
         if request.main_uri.as_ref() == Some(&request.uri) || to.is_empty() {
             return None;
         }

@@ -11,7 +11,7 @@ impl RequestEngine<'_> {
         let Some(alias) = request.config.alias.clone() else {
             return Ok(());
         };
-        // A redirect does not refuse a request.
+        // With `refusals_only`, redirects are skipped, because a redirect does not refuse a request.
         let counts = |status: u16| !request.refusals_only || !(300..400).contains(&status);
         if let Some((origin, status, to)) =
             alias.all.as_ref().filter(|(_, status, _)| counts(*status))

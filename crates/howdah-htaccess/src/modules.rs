@@ -6,8 +6,8 @@ use crate::pattern::Regex;
 /// The version that `<IfVersion>` compares with.
 const VERSION: [u32; 3] = [2, 4, 66];
 
-/// The modules that count as loaded, without `mod_` and `_module`. A setting for mod_php is taken for PHP, whatever PHP
-/// version the file was written for.
+/// The modules that count as loaded, without `mod_` and `_module`. A setting for mod_php counts as a setting for PHP,
+/// whatever PHP version the file was written for.
 const MODULES: &[&str] = &[
     "access_compat",
     "alias",

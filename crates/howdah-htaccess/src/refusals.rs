@@ -1,7 +1,7 @@
-//! Finds out whether the files refuse a request whose response a site chooses itself. Access control, handlers that keep
-//! PHP from running, and rules that refuse a request hold exactly as in [`decide`](crate::decide): the same
-//! code evaluates them. Redirects, index files, error documents and changes of headers are skipped, and so is
-//! a rule's internal redirect: it only shows that Apache would not send what is at the path.
+//! Finds out whether the files refuse a request whose response a site chooses itself. Access control, handlers that
+//! keep PHP from running, and rules that refuse a request hold exactly as in [`decide`](crate::decide): the same code
+//! evaluates them. Redirects, index files, error documents and changes of headers are skipped, and so is a rule's
+//! internal redirect: it only shows that Apache would not send what is at the path.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ pub fn refusals(
         Ok(()) if request.is_led_elsewhere => AccessOutcome::Elsewhere,
         Ok(()) => AccessOutcome::Open,
         Err(HookError::Login(demand)) => AccessOutcome::Authenticate(demand),
-        // The site finds these out itself.
+        // The site itself determines whether these are the result.
         Err(HookError::Status(
             _,
             HtaccessRefusal::NotFound

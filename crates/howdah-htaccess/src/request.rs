@@ -137,7 +137,7 @@ pub struct EvaluationInput<'a> {
     pub protocol: &'static str,
     /// The header fields; repeated fields are joined.
     pub headers: Table,
-    /// The request came over TLS.
+    /// Whether the request came over TLS.
     pub https: bool,
     /// The client's address.
     pub address: Option<IpAddr>,
@@ -277,7 +277,7 @@ pub(crate) struct EvaluatedRequest {
     pub languages: Vec<String>,
     pub forced_type: Option<Vec<u8>>,
     pub forced_handler: Option<Vec<u8>>,
-    /// `media_type` comes from the server's table of file name extensions.
+    /// Whether `media_type` comes from the server's table of file name extensions.
     pub type_by_table: bool,
     /// The directive that stops PHP from running this file, by setting or removing a handler.
     pub closed: Option<Arc<str>>,
@@ -285,14 +285,14 @@ pub(crate) struct EvaluatedRequest {
     pub user: Option<Vec<u8>>,
     /// The groups of the user, limited to those that a `Require group` names.
     pub groups: Vec<Vec<u8>>,
-    /// This is a subrequest.
+    /// Whether this is a subrequest.
     pub is_sub: bool,
-    /// The site chooses the response itself, and only directives that refuse a request count
+    /// Whether the site chooses the response itself, so only directives that refuse a request count
     /// ([`refusals`](crate::refusals)).
     pub refusals_only: bool,
-    /// A rule would have served this request from another path. Set only with `refusals_only`.
+    /// Whether a rule would have served this request from another path. Set only with `refusals_only`.
     pub is_led_elsewhere: bool,
-    /// A rule with the `END` flag has matched.
+    /// Whether a rule with the `END` flag has matched.
     pub ended: bool,
     /// How many internal redirects led to this request, and how deeply nested this subrequest is (`depth`).
     pub redirects: usize,
@@ -301,9 +301,9 @@ pub(crate) struct EvaluatedRequest {
     pub main_uri: Option<Vec<u8>>,
     /// Path and query of the request that was redirected to this one.
     pub prev: Option<(Vec<u8>, Option<Vec<u8>>)>,
-    /// The request itself has been authorized.
+    /// Whether the request itself has been authorized.
     pub is_authorized: bool,
-    /// The scopes and the user with which the request before it was authorized.
+    /// The scopes and the user with which the previous request was authorized.
     pub authorized_as: Option<(Vec<usize>, Option<Vec<u8>>)>,
 }
 

@@ -52,7 +52,7 @@ impl<'a> ConstantEdit<'a> {
         name
     }
 
-    /// Returns true if earlier fields of this name do not remain.
+    /// Returns true if the change replaces or removes earlier fields of this name.
     pub fn replaces(&self) -> bool {
         !matches!(self, ConstantEdit::Add(..))
     }
@@ -176,7 +176,7 @@ impl RequestDecision {
                 if list.is_empty() || is_server_generated && !is_always {
                     continue;
                 }
-                // The header as expressions see it while a list changes it.
+                // Expressions read this copy of the header while the list changes the original.
                 let snapshot = match list.iter().any(|line| line.has_expression()) {
                     true => (fields.table.clone(), always.clone()),
                     false => Default::default(),

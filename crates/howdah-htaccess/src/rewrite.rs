@@ -42,13 +42,13 @@ pub(crate) struct RuleContext {
     vary_this: Vec<Vec<u8>>,
 }
 
-/// What became of a rule.
+/// The result of trying a rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RuleResult {
     NotMatched,
     /// The request was changed as the rule says.
     Applied,
-    /// The rule redirects, which a site that routes its requests itself does not do. The request is as it was.
+    /// The rule redirects, which a site that routes its requests itself does not do. The request is unchanged.
     PassedOver,
 }
 
@@ -252,7 +252,7 @@ impl RequestEngine<'_> {
         Ok(done)
     }
 
-    /// Returns the stop for a rule's own status.
+    /// Returns the error that ends the request with a rule's own status.
     fn forced_status(&self, request: &mut EvaluatedRequest, rule: &Rule) -> HookError {
         request.status = 200;
         let refusal = match rule.flags.code {

@@ -121,7 +121,7 @@ fn backtracking(scanned: ScannedExpression) -> Result<pcre2::bytes::Regex, Strin
     built.map_err(|error| error.to_string())
 }
 
-/// The result of [`read`].
+/// The result of [`scan`].
 struct ScannedExpression {
     /// The expression with `\z` for each `$` that means the end, because PCRE2's `$` also matches before a final
     /// newline.

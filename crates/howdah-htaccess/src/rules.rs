@@ -111,9 +111,9 @@ impl Rule {
 pub(crate) struct Flags {
     pub negated: bool,
     pub no_case: bool,
-    /// There is no substitution: it is `-`, or the rule sets a status instead.
+    /// Whether there is no substitution: it is `-`, or the rule sets a status instead.
     pub no_sub: bool,
-    /// The rule ends the request with its status.
+    /// Whether the rule ends the request with its status.
     pub status: bool,
     pub redirect: bool,
     pub proxy: bool,

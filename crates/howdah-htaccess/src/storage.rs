@@ -17,7 +17,7 @@ pub const MAX_FILE_NAME_BYTES: usize = 4095;
 /// The combined `.htaccess` files of the directories on a path.
 #[derive(Clone, Debug, Default)]
 pub struct HtFileChain {
-    /// In order from the root.
+    /// The settings of the directories, in order from the root.
     of: Vec<Arc<Config>>,
     merged: Arc<Config>,
     /// Why no request on this path is served: the directive or file, and the status.
@@ -187,7 +187,7 @@ impl RequestEngine<'_> {
             let rest = &whole[end + 1..];
             let length = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
             if length == 0 {
-                // The directory has been created a moment ago.
+                // The directory has just been created.
                 request.found = self.server.stat(&whole[..=end]);
                 end += 1;
                 break;

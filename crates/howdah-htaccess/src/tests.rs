@@ -393,7 +393,7 @@ fn header_directives_have_two_lists() {
     assert_eq!(headers_of(&files, &found, &asked, true), "A=2");
 }
 
-/// The expected values are those of Apache 2.4 with mod_ssl, whose variables have no case.
+/// The expected values are those of Apache 2.4 with mod_ssl, whose variable names are not case-sensitive.
 #[test]
 fn ssl_variable_tells_whether_the_request_came_over_tls() {
     let lines = "RewriteEngine On\nRewriteRule ^ - [E=A:%{SSL:HTTPS},E=B:%{ssl:https}]\nHeader set A \"%{A}e %{B}e\"\nHeader set B \"%{HTTPS}s %{Https}s %{NONE}s\"\nHeader set C \"expr=%{SSL:HTTPS} %{ssl:https} %{SSL:NONE}.\"\n";

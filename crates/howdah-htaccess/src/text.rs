@@ -136,7 +136,7 @@ pub(crate) fn last_segment(path: &[u8]) -> &[u8] {
     &path[parent(path).len()..]
 }
 
-/// Returns a line of a file with its control characters escaped, which would garble a log or a terminal.
+/// Returns a line of a file with its control characters escaped, because they would garble a log or a terminal.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

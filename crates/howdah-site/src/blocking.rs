@@ -1,10 +1,10 @@
 //! Operations that would block a front thread for too long: checking a password takes 50 ms by design, and reading a
 //! file on a slow disk takes an unknown time. Threads of their own perform them.
 //!
-//! Each client has a queue of its own, and these are served in turn: a visitor waits for one check of each client that
-//! guesses passwords, not for all of them. When too much waits, the newest job of the client with the most jobs is
-//! dropped. Files are read by a separate thread, so a list of blocked addresses can be read again while clients that
-//! should be on it keep the other threads busy.
+//! Each client has a queue of its own, and the queues are served in turn: a visitor waits for one check of each client
+//! that guesses passwords, not for all of their checks. When too much waits, the newest job of the client with the most
+//! jobs is dropped. Files are read by a separate thread, so a list of blocked addresses can be read again while clients
+//! that should be on it keep the other threads busy.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ const MAX_WAITING_JOBS: usize = 64;
 /// The maximum number of jobs of one client that may wait or run.
 const MAX_JOBS_PER_CLIENT: usize = 8;
 
-/// Too much is waiting, or there are no threads.
+/// Too many jobs are waiting, or there are no threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockingQueueFull;
 
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(queue.waiting(), MAX_WAITING_JOBS);
         let served: Vec<_> = (0..9).map(|_| queue.pop().unwrap().0).collect();
         assert_eq!(served, (1..=9).map(client).collect::<Vec<_>>());
-        // No job is dropped for a client that has as many.
+        // No job is dropped in favour of a client that has as many jobs.
         let mut queue = JobQueue::default();
         for visitor in 0..MAX_WAITING_JOBS {
             queue.push(client(visitor as u8), job()).unwrap();

@@ -1,4 +1,4 @@
-//! A site's configuration of the page cache, and who may purge it over HTTP.
+//! A site's configuration of the page cache, and the clients that may purge it over HTTP.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub struct CacheConfig {
     pub ignore_writes: Vec<String>,
     /// `cache = "dry-run"`: whether the cache only observes, without serving any page.
     pub dry_run: bool,
-    /// `cache_shadow`: one hit in this many is checked by a fresh render; 0 for none.
+    /// `cache_shadow`: one hit in this many is compared with a fresh render; 0 for none.
     pub shadow: u64,
 }
 

@@ -251,8 +251,8 @@ pub fn split_host(host: &[u8]) -> (&[u8], Option<u16>) {
     }
 }
 
-/// Returns whether the host is empty, `localhost` or an IP address, none of which a web page can make to resolve
-/// elsewhere: the name of a web page may be made to resolve to 127.0.0.1 (DNS rebinding).
+/// Returns whether the host is empty, `localhost` or an IP address. The owner of a web page cannot change what these
+/// resolve to, but can make the page's own host name resolve to 127.0.0.1 (DNS rebinding).
 pub fn is_loopback_or_literal_host(host: &[u8]) -> bool {
     let name = std::str::from_utf8(split_host(host).0).unwrap_or("?");
     let address = name.trim_start_matches('[').trim_end_matches(']');

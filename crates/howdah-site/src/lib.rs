@@ -1,5 +1,6 @@
-//! Sites: which site and which rule a request belongs to, and which file or script it names; what it may reach, and
-//! how much of it. This crate knows neither connections nor the executor, and it logs nothing.
+//! Sites: this crate decides which site and which rules apply to a request, which file or script it names, whether the
+//! client may have that, and how much one client may request. It does not depend on connections or on the executor, and
+//! it logs nothing.
 //!
 //! - [`site`]: chooses the site, the route, and the file or script; its `.htaccess` files.
 //! - [`docroot`]: turns the bytes of a URL into a file. It is the only way from a URL to a path.

@@ -16,7 +16,7 @@ use crate::watched_file::{UnreadableFile, WatchedFile};
 
 /// How often the file is checked, in milliseconds.
 const CHECK_INTERVAL_MILLIS: u64 = 1000;
-/// How many bad lines are reported; a file of another kind has only bad ones.
+/// The maximum number of bad lines that are reported. A file of another kind consists of bad lines only.
 const MAX_REPORTED_LINES: usize = 5;
 
 /// The networks of a file, sorted for searching.
@@ -157,8 +157,8 @@ impl NetworkFile {
         };
         if now >= seen + CHECK_INTERVAL_MILLIS && look(seen) && self.file.unchanged().is_none() {
             let file = self.clone();
-            // If the reading threads are too busy, the next check is in a second. `news` returns the problems of the
-            // file.
+            // If the reading threads are too busy, the next check is in a second. `take_new_problem` returns the
+            // problem of the file.
             let _ = blocking::enqueue_file_read(move || drop(file.read()));
         }
         self.networks.load().contains(address)

@@ -16,8 +16,8 @@ extern "C" fn count_event(_: c_int) {
     EVENTS.with(|events| events.fetch_add(1, Ordering::Relaxed));
 }
 
-/// Makes the kernel signal when `fd` has something to read: from then on, [`event_count`] returns another number in this
-/// thread after any system call that ends later. The descriptor may be closed at any time.
+/// Makes the kernel signal when `fd` has something to read: from then on, [`event_count`] returns another number in
+/// this thread after any system call that ends later. The descriptor may be closed at any time.
 ///
 /// The signal is `SIGIO`, the one for `O_ASYNC` of fcntl(2), sent to the calling thread alone. It interrupts those
 /// waits of this thread that end with `EINTR`, and other calls are restarted.

@@ -61,7 +61,8 @@ impl<Q: ThreadPoolQueue> ThreadPool<Q> {
         Ok(())
     }
 
-    /// Starts the threads with the first call, which comes before the first work. Returns whether there are any.
+    /// Starts the threads when it is called for the first time; callers do this before they add work. Returns whether
+    /// there are any threads.
     pub(crate) fn start(&'static self) -> bool {
         *self.started.get_or_init(|| {
             let started = (0..self.size).filter(|number| {
@@ -91,7 +92,7 @@ impl<Q: ThreadPoolQueue> ThreadPool<Q> {
     }
 }
 
-/// Returns one thread for two cores, so PHP and the front keep the others.
+/// Returns half of the number of cores, but at least one, so PHP and the front keep the other cores.
 pub(crate) fn half_of_the_cores() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).max(1)

@@ -23,7 +23,7 @@ pub(crate) enum Condition {
     Matches {
         word: Word,
         regex: Regex,
-        /// The expression has groups, to which `$1` refers from then on.
+        /// Whether the expression has groups, to which `$1` refers from then on.
         keeps: bool,
         negated: bool,
     },

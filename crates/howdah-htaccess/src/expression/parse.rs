@@ -102,7 +102,7 @@ pub(crate) fn text(text: &[u8]) -> Option<Word> {
     known(&word).then_some(word)
 }
 
-/// Returns true if its variables and functions exist.
+/// Returns true if the variables and functions of `word` exist.
 fn known(word: &Word) -> bool {
     match word {
         Word::Text(_) | Word::Group(_) => true,

@@ -69,7 +69,7 @@ impl FileParser<'_> {
     }
 
     fn compat(&mut self, line: &Line<'_>) -> &mut AccessCompatSettings {
-        // Some lists of addresses have thousands of lines.
+        // The text is made only for the first line, because some lists of addresses have thousands of lines.
         let is_first = self.settings().compat.is_none();
         let origin = is_first.then(|| self.origin(line));
         let compat = Arc::make_mut(self.settings().compat.get_or_insert_default());

@@ -64,7 +64,7 @@ pub struct Note {
     pub text: Box<str>,
     /// The error, or why the directive has no effect.
     pub why: &'static str,
-    /// The directive was meant to deny access.
+    /// Whether the directive was meant to deny access.
     pub refuses: bool,
 }
 
@@ -241,7 +241,7 @@ struct Scope {
     config: Config,
     /// The directory as mod_rewrite sees it.
     directory: Arc<[u8]>,
-    /// `<Else>` may follow.
+    /// Whether `<Else>` may follow.
     after_if: bool,
 }
 

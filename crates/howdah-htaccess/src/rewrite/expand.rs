@@ -15,7 +15,7 @@ struct ExpandedText {
     text: Vec<u8>,
     /// Whether the question mark that begins the query came from the request.
     mark: Option<bool>,
-    /// The last question mark begins the query, not the first.
+    /// Whether the last question mark begins the query, and not the first.
     last: bool,
 }
 
@@ -212,7 +212,7 @@ impl RequestEngine<'_> {
                 Some(at) => (&text[..at], &text[at + 1..]),
                 None => (&text[..], &b""[..]),
             };
-            // Keeps a rule that runs repeatedly from using up memory.
+            // This keeps a rule that runs repeatedly from using up memory.
             if request.env.bytes() < MAX_EXPANDED_BYTES {
                 request.env.set(name, value);
             }

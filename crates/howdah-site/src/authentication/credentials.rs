@@ -6,7 +6,8 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
-/// The maximum length of encoded credentials: libcrypt takes 511 bytes of a password.
+/// The maximum length of encoded credentials. It leaves room for a password of 511 bytes, the longest that libcrypt
+/// takes.
 const MAX_ENCODED_BYTES: usize = 2048;
 
 /// The user that a client claims to be, and the password that is to prove it.

@@ -152,8 +152,8 @@ fn is_in_crypt_alphabet(byte: &u8) -> bool {
     CRYPT_ALPHABET.contains(byte)
 }
 
-/// Returns the parts of a text that determine crypt(3)'s algorithm: DES has none, yescrypt also has its memory
-/// settings. The variants of bcrypt are equivalent.
+/// Returns the parts of a text that determine crypt(3)'s algorithm: nothing for DES, and for yescrypt the memory
+/// settings as well. The variants of bcrypt are equivalent.
 fn crypt_algorithm(text: &CStr) -> [&[u8]; 2] {
     let mut parts = text.to_bytes().split(|b| *b == b'$');
     let parts = [(); 3].map(|()| parts.next().unwrap_or_default());

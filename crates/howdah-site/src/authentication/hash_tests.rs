@@ -92,7 +92,7 @@ fn password_hash_that_is_plain_or_truncated_or_too_expensive_is_refused() {
             PasswordHashError::UnknownFormat,
         ),
         ("$2y$05$", PasswordHashError::UnknownFormat),
-        // What a shell makes of a hash in double quotes.
+        // A shell turns a hash in double quotes into this text.
         (
             "y5/IrefufmAHJNs.jylXwRSZsUm",
             PasswordHashError::UnknownFormat,

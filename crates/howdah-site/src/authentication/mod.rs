@@ -46,7 +46,7 @@ pub enum AdmittedUsers {
     Any(Vec<AdmittedUsers>),
     /// Users that all of these admit.
     All(Vec<AdmittedUsers>),
-    /// Users that this does not admit.
+    /// All users except those that this admits.
     Not(Box<AdmittedUsers>),
 }
 
@@ -80,7 +80,7 @@ impl AdmittedUsers {
 /// Why a request is not authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAuthenticated {
-    /// The request has no credentials, or none of this scheme.
+    /// The request has no credentials, or only credentials of another scheme.
     NoCredentials,
     /// There is no such user, or the password is wrong. The client is not told which.
     WrongPassword,
@@ -228,7 +228,7 @@ impl Authentication {
         };
         let mark = verified::verified_key(&checked, credentials);
         let is_remembered = mark.as_ref().is_some_and(verified::is_verified);
-        // A user who was removed from the file may get as a stand-in the hash that was their own.
+        // The stand-in for a user who was removed from the file may be that user's former hash.
         if is_remembered && stored.is_some() {
             return Ok(true);
         }

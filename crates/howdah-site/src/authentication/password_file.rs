@@ -19,7 +19,7 @@ pub struct Passwords {
 /// The passwords of a file whose check takes equally long.
 #[derive(Debug)]
 struct PasswordKind {
-    /// The first one.
+    /// The first of these passwords.
     sample: PasswordHash,
     /// A key made from the first password, so it is secret, and the same after a restart.
     key: Key,
@@ -27,7 +27,7 @@ struct PasswordKind {
     users: u32,
 }
 
-/// How many bad lines are reported; a file of another kind has only bad ones.
+/// The maximum number of bad lines that are reported. A file of another kind consists of bad lines only.
 const MAX_REPORTED_LINES: usize = 10;
 
 impl Passwords {
@@ -82,11 +82,13 @@ impl Passwords {
     ///
     /// A file may have passwords of several kinds: cheap ones of old accounts, expensive ones of new accounts. If the
     /// checks of all unknown users took the same time, a user whose check takes another time would be known to exist.
-    /// So an unknown name gets one of the kinds, as often as users of the file have it. It keeps that kind, also after
-    /// a restart and nearly always after a change of the file, because a known user keeps theirs, too.
+    /// So each unknown name is assigned one of the kinds, and each kind has the same share of the unknown names as of
+    /// the file's users. A name keeps its kind, also after a restart and nearly always after a change of the file,
+    /// because a known user keeps theirs, too.
     ///
     /// Each kind draws a time from the exponential distribution of its number of users, by a keyed hash of the name,
-    /// and the earliest time wins. More users of one kind take names from the other kinds and change no other name.
+    /// and the earliest time wins. If users of one kind are added, that kind takes some names from the other kinds, and
+    /// no other name changes its kind.
     pub(super) fn stand_in(&self, user: &[u8]) -> Option<&PasswordHash> {
         let draw = |kind: &PasswordKind| -> f64 {
             let mut first = [0; 8];

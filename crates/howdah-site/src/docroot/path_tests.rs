@@ -181,7 +181,7 @@ proptest! {
             // Cleaning a clean path changes nothing.
             let again = UrlPath::from_decoded(path.as_bytes()).unwrap();
             prop_assert_eq!(again.as_bytes(), path.as_bytes());
-            // Encoding and parsing it gives it back.
+            // Encoding the path and parsing the result gives the path back.
             let mut encoded = Vec::new();
             encode_path(path.as_bytes(), &mut encoded);
             let back = UrlPath::parse(&encoded).unwrap();

@@ -1,5 +1,5 @@
 //! A directory that is served, and the only way from a cleaned path to a file below it. This module does not depend on
-//! HTTP, on sites, or on which files may be sent (`hidden.rs`).
+//! HTTP, on sites, or on which files may be sent (`howdah_http1::hidden`).
 //!
 //! A [`RootDir`] holds the directory itself (an `O_PATH` descriptor) and the real path that it had when it was opened.
 //! Every lookup is relative to that descriptor and uses a path without `..`, so no URL leaves the directory. Where
@@ -258,7 +258,8 @@ fn open_beneath(dir: impl AsFd, relative: &[u8], flags: OFlags) -> Result<OwnedF
 }
 
 /// Opens the path segment by segment. The target of a link must belong to the link's owner. This follows nginx's
-/// `ngx_open_file_wrapper` with `if_not_owner`; like there, a chain of links is judged by its first link and its end.
+/// `ngx_open_file_wrapper` with `if_not_owner`; as there, only the first link of a chain and the chain's final target
+/// are compared.
 fn open_by_owner(root: &OwnedFd, relative: &[u8], flags: OFlags) -> Result<OwnedFd, Refusal> {
     let open = |dir: &OwnedFd, segment: &[u8], flags: OFlags| {
         rustix::fs::openat(dir, segment, flags | OFlags::CLOEXEC, Mode::empty())

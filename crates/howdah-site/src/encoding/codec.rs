@@ -2,8 +2,8 @@
 //! at the client; the end writes the trailer. This module does not handle headers or policy.
 //!
 //! The memory of each response is bounded, because a thousand slow pages may be in progress at once: gzip about 270 KB
-//! (its fixed 32 KiB window and tables), brotli about 1 MB (window 256 KiB), zstd about 1 MB (window 256 KiB). Windows
-//! larger than a page bring nothing.
+//! (its fixed 32 KiB window and tables), brotli about 1 MB (window 256 KiB), zstd about 1 MB (window 256 KiB). A window
+//! that is larger than the page brings no benefit.
 
 use std::io::{self, Write};
 
@@ -11,11 +11,12 @@ use super::negotiate::Coding;
 
 const WINDOW_LOG: u32 = 18;
 
-/// The level, from 1 to 9. zlib-rs' curve bends here: 6 costs a third more time for 1 % less.
+/// The level, from 1 to 9. Level 6 of zlib-rs takes a third more time for output that is 1 % smaller.
 const GZIP_LEVEL: u32 = 5;
-/// The level, from 0 to 11: the fastest that beats gzip 9; 5 halves the speed.
+/// The level, from 0 to 11: the fastest one that compresses better than gzip 9. Level 5 is half as fast.
 const BROTLI_LEVEL: u32 = 4;
-/// The level, from 1 to 19: the library's default; 1.5 times as fast as gzip 1, and as small as gzip 6 or smaller.
+/// The level, from 1 to 19: the library's default. It is 1.5 times as fast as gzip 1, and its output is no larger than
+/// that of gzip 6.
 const ZSTD_LEVEL: i32 = 3;
 
 /// How many bytes brotli gathers before it compresses them.
@@ -35,8 +36,8 @@ enum Compressor {
 }
 
 impl Encoder {
-    /// Starts the compression of a response. `length` is the length of the plain body, if known; it saves memory for
-    /// short ones. Fails only if the library cannot allocate its tables.
+    /// Starts the compression of a response. `length` is the length of the plain body, if known; with it, the
+    /// compression of a short body takes less memory. Fails only if the library cannot allocate its tables.
     pub fn new(coding: Coding, length: Option<u64>) -> io::Result<Encoder> {
         let out =
             Vec::with_capacity(length.map_or(4096, |n| (n / 3).clamp(512, 64 << 10) as usize));

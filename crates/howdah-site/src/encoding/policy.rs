@@ -197,7 +197,7 @@ pub fn apply_to_not_modified(
     }
 }
 
-/// The coding chosen for a client, of a response that other clients may get in another form.
+/// The coding chosen for one client. Other clients may get the response in another form.
 pub struct CodingChoice {
     /// The coding that the client prefers; `None` to send the body uncompressed.
     pub coding: Option<Coding>,
@@ -206,7 +206,7 @@ pub struct CodingChoice {
     varies: bool,
 }
 
-/// Completes `facts` by the response's headers and chooses a coding. Returns `None` if no client gets the response in
+/// Completes `facts` with the response's headers and chooses a coding. Returns `None` if no client gets the response in
 /// another form.
 fn choice<'a>(
     head: &'a ResponseHead,

@@ -17,8 +17,8 @@ use super::codec::Encoder;
 use super::negotiate::Coding;
 use super::worker::{self, CompressionWork, SLICE_BYTES};
 
-/// How long a response waits for its compressed form before it is sent uncompressed. Most forms are ready in 30 ms, and
-/// a client is better served by a quarter of the bytes; behind the work of many others it is not.
+/// How long a response waits for its compressed form before it is sent uncompressed. Most forms are ready in 30 ms,
+/// which is worth waiting for, because they have a quarter of the bytes. A longer wait behind other work is not.
 const MAX_FORM_WAIT: Duration = Duration::from_millis(250);
 
 /// A body to compress.

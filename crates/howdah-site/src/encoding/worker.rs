@@ -2,8 +2,8 @@
 //! so a long file does not delay a short page. This module does not handle headers; [`super::whole`] and
 //! [`super::stream`] submit the work.
 //!
-//! The amount of waiting work is limited for bodies that can be sent uncompressed as well; more is refused. Work for a
-//! stream that has begun cannot be refused: each response has at most one piece of it waiting.
+//! The amount of waiting work for bodies that can also be sent uncompressed is limited, and further work is refused.
+//! Work for a stream that has begun cannot be refused: each response has at most one piece of it waiting.
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use crate::thread_pool::{ThreadPool, ThreadPoolQueue, half_of_the_cores};
 
 /// How many plain bytes are compressed before other work gets its turn: 2 ms of brotli.
 pub(super) const SLICE_BYTES: usize = 64 << 10;
-/// How many plain bytes may wait, of bodies that need not be compressed: half a second of brotli.
+/// The maximum number of waiting plain bytes of bodies that can also be sent uncompressed: half a second of brotli.
 const MAX_WAITING_BYTES: u64 = 16 << 20;
 /// When more plain bytes than this wait, scripts' pages are sent uncompressed: an eighth of a second of brotli.
 const BUSY_THRESHOLD_BYTES: u64 = 4 << 20;

@@ -16,12 +16,13 @@ pub(super) struct WaitLimits {
 }
 
 impl WaitLimits {
-    /// For one client: a browser requests all parts of a page at once.
+    /// The limits for one client. They allow for browsers, which request all parts of a page at once.
     pub const PER_CLIENT: WaitLimits = WaitLimits {
         max_waiting: 64,
         max_wait: Duration::from_secs(10),
     };
-    /// For all clients together that have left scripts running: the defaults of a pool's queue.
+    /// The limits for all clients together that disconnected while their scripts were running: the defaults of a pool's
+    /// queue.
     pub const ABANDONED_SCRIPTS: WaitLimits = WaitLimits {
         max_waiting: 1024,
         max_wait: Duration::from_secs(30),
@@ -46,9 +47,9 @@ pub struct Meter {
     pub limit: Arc<ClientLimit>,
     /// A number that no other meter of the process has.
     pub id: u64,
-    /// The permits of clients' requests in progress, if the limit is about them.
+    /// The permits of clients' requests in progress, if the limit restricts their number.
     pub(super) connections: Option<Arc<ClientPermits>>,
-    /// The permits of requests that have or wait for a PHP process, if the limit is about them.
+    /// The permits of requests that have or wait for a PHP process, if the limit restricts their number.
     pub(super) processes: Option<Arc<ClientPermits>>,
     /// How long a request may wait for a PHP process.
     pub max_wait: Duration,

@@ -145,7 +145,7 @@ impl Future for PermitQueue {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ClientPermit> {
         match Pin::new(&mut self.0).poll(cx) {
             Poll::Ready(Ok(place)) => Poll::Ready(place),
-            // The queue ends with its permits, which every waiting request keeps alive.
+            // The sender is dropped only together with the `ClientPermits`, which the permits in use keep alive.
             Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
         }
     }

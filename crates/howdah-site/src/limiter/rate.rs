@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The number of requests in a period, and how many may come at once beyond one.
+/// The number of requests in a period, and how many more than one may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     count: u32,
@@ -95,7 +95,7 @@ impl Rate {
     /// Decides about a request at `now` of a client whose requests no longer count from `clear_at` on. Returns the new
     /// `clear_at`, or as an error how long it takes until a request passes.
     pub(super) fn pass(&self, clear_at: u64, now: u64) -> Result<u64, u64> {
-        // This cannot overflow: at most an hour per request, and a million of them.
+        // This cannot overflow: the interval is at most an hour, and the burst is at most a million.
         let latest = now + self.interval_nanos() * u64::from(self.burst);
         match clear_at.checked_sub(latest) {
             Some(wait @ 1..) => Err(wait),

@@ -1,7 +1,7 @@
-//! The state of clients in bounded memory: a million addresses take no more than a hundred thousand. A client may be in
-//! one of eight slots. When all are taken, the client whose requests no longer count is replaced, else the one for
-//! which that will be the case first: a flood of addresses replaces its own entries, and a client that has used up its
-//! limit stays.
+//! The state of clients in bounded memory, however many addresses there are. A client may be in one of eight slots.
+//! When all eight are taken, a client whose requests no longer count is replaced, or else the client whose requests
+//! will stop counting first: a flood of addresses replaces its own entries, and a client that has used up its limit
+//! stays.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -49,9 +49,9 @@ impl fmt::Display for ServerAddress {
 /// Why a text is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddressError {
-    /// Neither `http://`, `https://`, `h2c://` nor `unix:`.
+    /// The text begins with neither `http://`, `https://`, `h2c://` nor `unix:`.
     Scheme,
-    /// Something follows host and port.
+    /// The host and port are followed by further text.
     Path,
     /// The path after host and port is not valid in a URL.
     Url,

@@ -1,5 +1,5 @@
-//! The servers that a rule forwards requests to, as they are configured. The connections to them and their health
-//! belong to [`crate::proxy`].
+//! The servers that a rule forwards requests to, as they are configured. Their connections and health checks belong to
+//! `howdah_server::proxy`.
 
 pub mod address;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use address::{ServerProtocol, WeightedServer};
 
-/// The servers that a rule's requests are forwarded to, and how they are asked.
+/// The servers that a rule's requests are forwarded to, and the settings of these requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerGroupConfig {
     /// The servers, of which there is at least one.

@@ -52,7 +52,8 @@ pub(super) fn open_sendfile_roots(
     roots.filter_map(|root| open(root, errors)).collect()
 }
 
-/// Links must stay inside the root, whatever the site allows elsewhere, because the name comes from a program.
+/// Opens a root. Links must stay inside it, whatever the site allows elsewhere, because the name of a file comes from a
+/// program.
 fn open(path: &Path, errors: &mut Vec<ConfigError>) -> Option<Arc<RootDir>> {
     match RootDir::open(path, Symlinks::Beneath) {
         Ok(root) => Some(Arc::new(root)),

@@ -7,8 +7,8 @@
 //! (`[site.sendfile]`). They exist to hold files that no URL leads to, so the site's refusals, which are about URLs,
 //! say nothing about them.
 //!
-//! A new kind of refusal belongs in [`Site::admit`], where [`AccessCheck`] has everything that such a check can need: the
-//! root, the path below it, and what is to be done with the file.
+//! A new kind of refusal belongs in [`Site::admit`], where [`AccessCheck`] has everything that such a check can need:
+//! the root, the path below it, and what is to be done with the file.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -68,15 +68,15 @@ pub(crate) enum NamedBy<'a> {
     /// to clients do not apply: `/index.php` may be closed to clients and still be the front controller. `deny`
     /// applies.
     BySite,
-    /// The client, by the directory that the file is the index of: the configuration says what an index is called, and
-    /// not where one may lie. The rules from this number on apply: those behind the rewrite that has led to the
-    /// directory, or all. The front controller counts as named by the site.
+    /// The client, by the directory that the file is the index of. The configuration says what an index is called, but
+    /// not in which directories clients may request one, so the rules from number `from` on apply: those after the
+    /// rewrite that has led to the directory, or all rules. The front controller counts as named by the site.
     ByDirectory { from: usize },
-    /// An `.htaccess` file, which others than the administrator may write: by a rewrite, an index name, the document of
-    /// an error, or a script in front of `PATH_INFO`. All rules apply, as Apache applies `<Directory>` and `<Location>`
-    /// to whatever such a file leads to.
+    /// An `.htaccess` file, which users other than the administrator may write: by a rewrite, an index name, the
+    /// document of an error, or a script in front of `PATH_INFO`. All rules apply, as Apache applies `<Directory>` and
+    /// `<Location>` to whatever such a file leads to.
     ByHtaccess,
-    /// A script, by `X-Accel-Redirect`, or an `ErrorDocument` for a failure of the server's own. `permitted` are the
+    /// A script, by `X-Accel-Redirect`, or an `ErrorDocument` for a failure of the server itself. `permitted` are the
     /// numbers of the rules whose authentication or authorization has allowed the request.
     ByScript { permitted: &'a [usize] },
 }
@@ -110,8 +110,8 @@ impl Site {
             .map_err(Closed::without_login)
     }
 
-    /// Checks whether a file may be sent or run. Returns the user whose password `.htaccess` files have accepted, or
-    /// the password that they demand.
+    /// Checks whether a file may be sent or run. Returns the user whose password `.htaccess` files have accepted. The
+    /// error has the password that they demand, if any.
     pub(in crate::site) fn admit_or_ask(
         &self,
         wanted: AccessCheck<'_>,
@@ -184,7 +184,7 @@ impl Site {
     /// together with what follows it (`ask_htaccess_of_request`).
     fn admit_by_htaccess(&self, wanted: &AccessCheck<'_>) -> Result<Option<Box<[u8]>>, Closed> {
         if self.config.htaccess == HtaccessMode::On {
-            // Everything else was found by way of the `.htaccess` files; a name given by a script was not.
+            // Any other path was found with the `.htaccess` files applied; a path that a script names was not.
             let (NamedBy::ByScript { .. }, Purpose::Send, Some(asked)) =
                 (wanted.named, wanted.purpose, wanted.request)
             else {

@@ -26,7 +26,7 @@ const MAX_INSPECTED_PAIRS: usize = 1000;
 pub struct RuleRequest<'a> {
     /// Method, target and headers, as the client sent them.
     pub head: &'a RequestHead,
-    /// Who sends it.
+    /// The visitor who sends the request.
     pub visitor: Visitor<'a>,
 }
 
@@ -151,9 +151,8 @@ impl ValueTest {
 }
 
 impl RuleConditions {
-    /// Returns whether the conditions depend on more than the key of a stored page contains, that is, on who requests
-    /// the page and not only on which page it is. Parameters count, because the key omits those that do not change a
-    /// page.
+    /// Returns whether the conditions depend on more than the key of a stored page contains, that is, on the client and
+    /// not only on the page. Parameters count, because the key omits those that do not change a page.
     pub fn depend_on_client(&self) -> bool {
         let has = |method: &str| self.methods.iter().any(|known| known == method);
         self.from.is_some()

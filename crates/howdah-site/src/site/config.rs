@@ -27,8 +27,8 @@ pub struct SiteConfig {
     pub name: String,
     /// `hosts`: the hosts of the site. The first site also answers for all other hosts.
     pub hosts: Vec<HostPattern>,
-    /// `listen`: the only listeners at which the site answers, as [`ConnInfo`](howdah_http::ConnInfo) names them. If
-    /// empty, the site answers at the listeners of the server.
+    /// `listen`: the only listeners at which the site answers, as [`ConnectionInfo`](howdah_http::ConnectionInfo) names
+    /// them. If empty, the site answers at the listeners of the server.
     pub listen: Vec<String>,
     /// The port that redirects to HTTPS use, if the site has listeners with TLS of its own. `None` for the server's
     /// port.
@@ -41,7 +41,8 @@ pub struct SiteConfig {
     pub symlinks: Symlinks,
     /// `index`: the file names that are tried in a directory, in order.
     pub index: Vec<String>,
-    /// `try_files`: what is looked for, in order. `front_controller` is next, then a 404 response.
+    /// `try_files`: the entries that are tried for a path, in order. After them come `front_controller` and then a 404
+    /// response.
     pub try_files: Vec<TryFile>,
     /// `front_controller`: the script for every path that is not a file.
     pub front_controller: Option<FrontController>,
@@ -54,7 +55,8 @@ pub struct SiteConfig {
     pub php_extensions: Vec<String>,
     /// `deny`: paths that are never sent or run, whatever led there.
     pub deny: Vec<PathPattern>,
-    /// `expose`: paths that are sent although their name is on the list of names that are never sent (`hidden.rs`).
+    /// `expose`: paths that are sent although their name is on the list of names that are never sent
+    /// (`howdah_http1::hidden`).
     pub expose: Vec<PathPattern>,
     /// `[[site.rule]]`, in order.
     pub rules: Vec<SiteRule>,
@@ -185,7 +187,7 @@ impl SiteConfig {
 pub enum HtaccessMode {
     /// `on`: they decide about every request, as under Apache.
     On,
-    /// `deny`: paths that they deny are refused; the rest of them is ignored.
+    /// `deny`: the server refuses the paths that they deny, and ignores their other directives.
     Deny,
     /// `off`: they are not read.
     Off,
@@ -485,7 +487,7 @@ pub struct StaticRule {
     pub content_type: Option<String>,
 }
 
-/// Files that only a script can have sent, by `X-Accel-Redirect: PREFIX…`.
+/// Files that are sent only at the request of a script, by `X-Accel-Redirect: PREFIX…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InternalLocation {
     /// `prefix`: the beginning of the path that the script names, with a slash at the end.

@@ -14,7 +14,7 @@
 //! - [`accel`]: files that scripts ask the server to send.
 //! - [`recognise`], with `placement` and [`subfolder`]: makes a configuration for a directory without one.
 //! - [`htaccess`]: what Apache's `.htaccess` files deny, and which front controller they name.
-//! - [`trace`]: the steps of a route, for `howdah explain`; [`words`]: the parts of a route as text.
+//! - [`trace`]: the steps of a route, for `howdah explain`; [`description`]: actions and rules as text.
 
 pub mod accel;
 mod access;
@@ -204,8 +204,8 @@ impl Site {
         self.current_root()
     }
 
-    /// Freezes the root until [`Site::unfreeze_root`]. This is used while the configuration's successor is being
-    /// started, which is then the first to show a new root.
+    /// Freezes the root until [`Site::unfreeze_root`]. This is used while the next configuration is being started, so
+    /// that the next one is the first to show a new root.
     pub fn freeze_root(&self) {
         self.root_checked_at.store(u64::MAX, Ordering::Relaxed);
     }

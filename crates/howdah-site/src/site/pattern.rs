@@ -4,8 +4,8 @@
 //! Regular expressions match bytes; `.` matches every byte and `$` only the very end, so a `%0a` in a path cannot end a
 //! match early. They run in time linear in the path, except those with look-around or other features that only PCRE has
 //! ([`RuleExpression`]). One of these may reach its limit; it is then unknown whether the rule applies to the path. A
-//! rule that refuses or asks for a password treats this as a match, an exception does not, and a request that the rule
-//! would answer is refused.
+//! rule that refuses or asks for a password treats this as a match, and an exception does not. If the rule would answer
+//! the request, the request is refused.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub enum PathPattern {
     /// `*` matches within a segment, `**` across segments, `?` one byte of a segment. `$1`, `$2` … are what the stars
     /// matched. The second value is the text of the glob.
     Glob(Regex, Box<str>),
-    /// A regular expression, unanchored. `$1`, `${name}` as usual.
+    /// An unanchored regular expression. `$1` and `${name}` are its groups.
     Regex(Box<RuleExpression>),
 }
 

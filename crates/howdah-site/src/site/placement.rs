@@ -26,7 +26,8 @@ impl<'c> ApplicationPlacement<'c> {
         ApplicationPlacement::below(config, String::new())
     }
 
-    /// `folder` is a path without characters that have a meaning in a pattern, except for the dot.
+    /// Returns the placement below `folder`, a path without characters that have a meaning in a pattern, except for the
+    /// dot.
     pub(super) fn below(config: &'c mut SiteConfig, folder: String) -> ApplicationPlacement<'c> {
         ApplicationPlacement {
             config,

@@ -3,8 +3,8 @@
 //! `.htaccess` that names a front controller (`htaccess/catch_all.rs`).
 //!
 //! The refused paths follow each application's own `.htaccess` or its documentation for nginx: directories of code and
-//! data, and scripts where users upload files (the files of howdah-apps). Paths that `.htaccess` files deny are refused for every
-//! request (`htaccess`), whether or not the application is recognised.
+//! data, and scripts where users upload files (see the files of howdah-apps). Paths that `.htaccess` files deny are
+//! refused for every request (`htaccess`), whether or not the application is recognised.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,9 +41,9 @@ pub struct Recognised {
 }
 
 impl Recognised {
-    /// Adds to `site`, whose configuration a user has written, the refusals of the application. Its code and content,
-    /// for which its front controller would answer, go to the site's front controller if there is one, and are denied
-    /// otherwise.
+    /// Adds to `site`, whose configuration a user has written, the refusals of the application. Requests for its code
+    /// and content, which its own front controller would answer, go to the site's front controller if there is one, and
+    /// are denied otherwise.
     pub fn apply_denials_to(&self, site: &mut SiteConfig) {
         site.deny.extend(self.config.deny.iter().cloned());
         for rule in &self.config.rules {
@@ -160,7 +160,7 @@ fn find(directory: &Path) -> (Option<KnownLayout>, Application, PathBuf) {
         let (files, webs) = (&known.layout.files, &known.layout.web);
         for web in webs {
             let root = directory.join(web);
-            // The files are looked for in the project's directory, and in the web directory too, as Drupal needs it.
+            // The files are looked for in the project's directory, and in the web directory too, which Drupal needs.
             if exists(directory, files) || exists(&root, files) {
                 return (Some(known), known.application, tidy(&root));
             }

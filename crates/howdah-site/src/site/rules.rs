@@ -216,7 +216,7 @@ impl Site {
         info: &mut RouteInfo,
     ) -> Option<RouteAction> {
         let asked = walk.rule_request();
-        // Limits are counted before routing, or recorded by `guard`, if they apply to this request.
+        // Limits are counted before routing, or recorded by `note_guards`, if they apply to this request.
         if let RuleAction::Limit(_) = rule.action {
             if asked.visitor.trace.is_some()
                 && let Some(why_not) = self.first_failed_option(rule, asked, walk.path.as_bytes())
@@ -255,7 +255,7 @@ impl Site {
         if why_not.is_none() && rule.if_missing && !self.is_missing(tree, &walk.path) {
             why_not = Some("if_missing");
         }
-        // Rules that guard have been recorded by `guard`.
+        // `note_guards` has recorded the rules that guard.
         if why_not.is_some() || !rule.action.is_guard() {
             asked.note_rule(number, &path, why_not);
         }
@@ -279,7 +279,7 @@ impl Site {
                 info.header_rules.push(number);
                 None
             }
-            // These are recorded by `guard`, whatever their position.
+            // `note_guards` records these rules, whatever their position.
             RuleAction::Authorize(_)
             | RuleAction::AuthRequest(_)
             | RuleAction::Authenticate(_)
@@ -339,8 +339,8 @@ impl Site {
         }
     }
 
-    /// Returns whether the preset or `cache_never` excludes one of these routes from the cache, whose own lookup has
-    /// checked only the client's path.
+    /// Returns whether the preset or `cache_never` excludes one of these routes from the cache. The cache's own lookup
+    /// has checked only the client's path.
     fn never_caches(&self, routes: &[Vec<u8>]) -> bool {
         let cache = self.config.cache.as_ref();
         cache.is_some_and(|cache| routes.iter().any(|route| cache.rules.never_caches(route)))

@@ -1,5 +1,5 @@
 //! Finds the script that a path names, and proves that it is one. This module runs nothing and builds no
-//! meta-variables; `script::frame` builds them from a [`ScriptPath`].
+//! meta-variables; `howdah_server::script::frame` builds them from a [`ScriptPath`].
 //!
 //! The split between script and `PATH_INFO` is by `stat`, never by pattern alone. nginx' usual
 //! `fastcgi_split_path_info` together with PHP's `cgi.fix_pathinfo=1` runs `/uploads/x.jpg` for `/uploads/x.jpg/y.php`,
@@ -22,7 +22,8 @@ use howdah_http1::hidden::hidden_segment;
 ///
 /// Every `ScriptPath` that [`ScriptPath::resolve`] finds keeps these promises: its name ends in one of the site's
 /// script extensions; it was a regular file, below the root and allowed by the site's policy for links, when this
-/// request was routed or at most [`ASSUMED_PRESENT_FOR`] before; no segment of its name is hidden; no byte of it is NUL.
+/// request was routed or at most [`ASSUMED_PRESENT_FOR`] before; no segment of its name is hidden; no byte of it is
+/// NUL.
 #[derive(Clone, Debug)]
 pub struct ScriptPath {
     root: Arc<RootDir>,
@@ -132,7 +133,7 @@ impl ScriptPath {
         self
     }
 
-    /// The document root that the script lies below.
+    /// Returns the document root that the script lies below.
     pub fn root(&self) -> &Arc<RootDir> {
         &self.root
     }
@@ -171,10 +172,10 @@ impl ScriptPath {
     }
 }
 
-/// How long a script that was found is assumed to exist. One `statx` is a tenth of what a small script costs the front.
-/// A script that disappears within this time is noticed by PHP instead, which opens it, and which itself checks for
-/// changes less often (`opcache.revalidate_freq` is 2 s). Files that do *not* exist are looked up every time, so an
-/// upload can be requested at once.
+/// How long a script that was found is assumed to exist. One `statx` takes a tenth of the time that the front needs for
+/// a small script. If a script disappears within this time, PHP notices when it opens the file; PHP itself checks for
+/// changes even less often (`opcache.revalidate_freq` is 2 s). Files that do *not* exist are looked up every time, so
+/// an upload can be requested at once.
 pub const ASSUMED_PRESENT_FOR: Duration = Duration::from_secs(1);
 
 /// The maximum number of scripts that a thread remembers; beyond it all are forgotten. Clients cannot fill this at

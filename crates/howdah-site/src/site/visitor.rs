@@ -1,4 +1,4 @@
-//! Who sends a request, as far as a site may decide by it.
+//! The visitor who sends a request: the properties that a site's decisions may depend on.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use howdah_htaccess::{Demand, LoginResult};
 use super::trace::Trace;
 use crate::client_address::{Client, UNKNOWN_CLIENT};
 
-/// Who sends a request.
+/// The visitor who sends a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor<'a> {
     /// The client, as the connection and trusted proxies report it.

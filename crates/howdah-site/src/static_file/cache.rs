@@ -3,7 +3,8 @@
 //! the file was read. A file that changed too recently for the times to prove that is not kept
 //! (`validators::is_settled`; git calls this problem "racily clean" entries).
 //!
-//! The cache saves `open`, `read` and `close` of a hot file, building its header, and compressing it again.
+//! For a hot file, the cache saves the calls `open`, `read` and `close`, the construction of the header, and another
+//! compression.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

@@ -310,7 +310,7 @@ fn precompressed_file_is_sent_if_accepted() {
     check("/a.css", "zstd", "plain", None, varies);
     check("/b.css", "gzip", "only plain", None, None);
     check("/c.png", "gzip", "png", None, None);
-    // It is older than the original, so it has the original's former content.
+    // A compressed file that is older than the original has the original's former content.
     change_time("a.css.br", 100);
     check("/a.css", "gzip, br", "gz", Some("gzip"), varies);
     // Ranges refer to the original.
@@ -361,7 +361,7 @@ fn file_headers_follow_the_rules() {
     check("/data", None, "text/csv");
     check("/x.foo", None, "application/x-foo");
     check("/", Some("max-age=60"), "text/html; charset=utf-8");
-    // A 304 has them, too.
+    // A 304 has the `Cache-Control`, too.
     let tag = get(&site, "GET", "/b.js", &[])
         .field("ETag")
         .unwrap()

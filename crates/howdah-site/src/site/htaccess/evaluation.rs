@@ -54,7 +54,8 @@ impl<T: Clone> CachedResult<T> {
         Some(self.result.clone())
     }
 
-    /// Drops the names whose changes the kernel reports. This is done only when a result is used again.
+    /// Drops the names that need no further check, because the kernel reports their changes. This is done only when a
+    /// result is used again.
     fn trust(&mut self, root: &RootDir, watched: &mut Watched) {
         let mut missing: Vec<Box<[u8]>> = Vec::new();
         self.seen.retain(|(name, found)| {
@@ -99,7 +100,7 @@ impl<'a> Origin<'a> {
         Origin { host, https, port }
     }
 
-    /// Adds everything to the key that a result may depend on, apart from the visitor and the other request headers
+    /// Adds to the key everything that a result may depend on, apart from the visitor and the other request headers
     /// ([`RequestDecision::is_cacheable_by_url`]).
     pub(super) fn add_to(&self, head: &RequestHead, visitor: Visitor<'_>, key: &mut CacheKey) {
         let address = visitor.local.map(|local| match local.ip().to_canonical() {

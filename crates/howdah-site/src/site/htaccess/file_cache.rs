@@ -28,14 +28,14 @@ const SETTLED_AFTER: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(crate) struct FileCache {
     known: RwLock<Known>,
-    /// How many changed, new or removed files requests have come across since the start.
+    /// The number of changed, new or removed files that requests have found since the start.
     changes: AtomicU64,
     started: Started,
     /// The URL paths of the password files that `.htaccess` files have named.
     password_files: RwLock<HashSet<Box<[u8]>>>,
 }
 
-/// The time when the site was opened. An older file has existed all the time.
+/// The time when the site was opened. A file with an older time already existed then.
 #[derive(Debug)]
 struct Started(SystemTime);
 
@@ -171,7 +171,7 @@ impl FileCache {
         }
     }
 
-    /// Returns how many changed, new or removed files requests have come across.
+    /// Returns the number of changed, new or removed files that requests have found.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }

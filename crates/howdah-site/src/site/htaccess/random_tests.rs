@@ -33,7 +33,7 @@ impl Random {
         of[self.below(of.len())]
     }
 
-    /// Returns a directory such as `/`, `/a/` or `/b/c/a/`. Directories that are on many paths are rare.
+    /// Returns a directory such as `/`, `/a/` or `/b/c/a/`. Directories that are on many paths are returned rarely.
     fn directory(&mut self) -> String {
         let depth = [3, 3, 3, 3, 2, 2, 1, 0][self.below(8)];
         let names: String = (0..depth)

@@ -1,6 +1,6 @@
 //! `htaccess = "deny"`: the requests that `.htaccess` files refuse, for a site that routes its requests itself. The
 //! site checks the path that the client requested, and the file or script that is about to be sent or run, whatever has
-//! led to it ([`Site::check_access`](crate::site::Site::check_access)).
+//! led to it ([`Site::admit`](crate::site::Site::admit)).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,9 +34,9 @@ pub(crate) struct PathQuery<'a> {
     pub requested: Option<RuleRequest<'a>>,
     /// The query that goes with the path.
     pub query: Option<&'a [u8]>,
-    /// Another path has led to this one, like an internal redirect in Apache.
+    /// Whether another path has led to this one, like an internal redirect in Apache.
     pub redirected: bool,
-    /// Exactly this file or script is about to be sent or run, so a rule that leads to another path hides it.
+    /// Whether exactly this file or script is about to be sent or run, so a rule that leads to another path hides it.
     pub hides: bool,
 }
 

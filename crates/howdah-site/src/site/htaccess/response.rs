@@ -33,7 +33,7 @@ pub struct Live {
     pub(super) root: Arc<RootDir>,
     /// When the file that is sent was modified.
     pub(super) changed: Option<i64>,
-    /// A directive for the response has read a property of the visitor.
+    /// Whether a directive for the response has read a property of the visitor.
     pub(super) looked_at_visitor: AtomicBool,
 }
 

@@ -101,7 +101,7 @@ impl Site {
         action
     }
 
-    /// Returns how many changed `.htaccess` files requests have come across, or `None` if the files do not decide.
+    /// Returns the number of changed `.htaccess` files that requests have found, or `None` if the files do not decide.
     pub fn htaccess_changes(&self) -> Option<u64> {
         (self.config.htaccess == HtaccessMode::On).then(|| self.htaccess.files.changes())
     }

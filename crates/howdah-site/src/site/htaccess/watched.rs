@@ -9,14 +9,14 @@
 //! - in directories of file systems that only this kernel writes to, so not on NFS or FUSE;
 //! - in directories to which no symbolic link leads and whose parents are all watched, because the parent reports that
 //!   another directory has replaced this one;
-//! - for files that are not symbolic links and have not changed a moment ago. They are watched themselves, so a change
+//! - for files that are not symbolic links and did not change just now. They are watched themselves, so a change
 //!   through another name of the file is reported.
 //!
 //! The same applies to other file names that rules have tested ([`Watched::trusts`]).
 //!
-//! inotify does not report two things. Changed mounts are checked for at each tick of the coarse clock, which is some
-//! milliseconds. And a program may write to a file that it has mapped into memory, so cached results are checked again
-//! after [`FOR`].
+//! inotify does not report two things. The thread checks for changed mounts at each tick of the coarse clock, which is
+//! every few milliseconds. And a program may write to a file that it has mapped into memory, so cached results are
+//! checked again after [`FOR`].
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -58,7 +58,7 @@ pub(super) struct Watched {
     since: Duration,
     /// How often everything was forgotten.
     changes: u64,
-    /// Some reports have not been read yet.
+    /// Whether some reports have not been read yet.
     is_behind: bool,
 }
 
@@ -90,7 +90,7 @@ pub(super) enum Asked {
     Absent,
     /// There is this file, and its parsed content is cached.
     Kept(FileMeta),
-    /// There is a file that is not cached, or something else.
+    /// There is a file that is not cached, or the name could not be checked.
     Other,
 }
 
@@ -101,7 +101,7 @@ impl Watched {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         sys::enable_event_signal(inotify.as_fd())?;
         let before = sys::event_count();
-        // The end of a watch is reported too.
+        // The kernel also reports the end of a watch, which tests whether a report raises the signal.
         let watch = inotify::add_watch(&inotify, "/", WatchFlags::DELETE_SELF)?;
         inotify::remove_watch(&inotify, watch)?;
         if sys::event_count() == before {
