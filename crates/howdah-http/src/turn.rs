@@ -75,7 +75,7 @@ pub fn set_activity(what: &'static str) {
 }
 
 /// Returns the time that this thread read last: at the end of the previous turn, or after its last sleep
-/// (`listener::slice`). For callers that need the time only to within the length of a turn.
+/// (`listener::time_slice`). For callers that need the time only to within the length of a turn.
 pub fn recent_time() -> Instant {
     RECENT.get().unwrap_or_else(now)
 }

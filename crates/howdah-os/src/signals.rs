@@ -12,7 +12,8 @@ pub struct SignalDescriptor(SignalFd);
 
 impl SignalDescriptor {
     /// Blocks these signals for this thread and for the threads that it starts. Processes started by
-    /// `std::process::Command` get an empty mask.
+    /// `std::process::Command` inherit the mask unless [`exit_with_parent`](crate::descriptors::exit_with_parent)
+    /// clears it.
     pub fn new(signals: &[libc::c_int]) -> io::Result<SignalDescriptor> {
         let mut set = SigSet::empty();
         for signal in signals {

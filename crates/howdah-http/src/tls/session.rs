@@ -409,7 +409,7 @@ impl TlsSession {
         Poll::Ready(Ok(()))
     }
 
-    /// Announces that no more will be sent (close_notify), as far as the socket takes it at once.
+    /// Sends a close_notify, which announces that no more data follows, if the socket takes it at once.
     pub(crate) fn close_notify(&mut self, socket: &StreamSocket, cx: &mut Context<'_>) {
         let at = self.out.len();
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) =
