@@ -19,7 +19,7 @@ impl SignalDescriptor {
         for signal in signals {
             set.add(Signal::try_from(*signal)?);
         }
-        // Called under this name because `howdah-php` defines `sigprocmask` before the C library does.
+        // Not `pthread_sigmask`: `howdah-php` replaces `sigprocmask` by a function that keeps track of the mask.
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(SignalDescriptor(SignalFd::with_flags(&set, flags)?))

@@ -104,7 +104,7 @@ impl<'a, H: RequestHandler> Http2Connection<'a, H> {
             return ConnectionEnd::Close;
         };
         let end = poll_fn(|cx| self.poll_connection(&mut h2, cx)).await;
-        // Handlers whose client is gone are notified now.
+        // Dropping the connection notifies the handlers that are still running that their client is gone.
         drop(h2);
         self.wire.gate.close();
         if !matches!(end, ConnectionEnd::Gone) {
