@@ -145,7 +145,7 @@ impl SendGate {
         state.wake_first();
     }
 
-    /// Is ready when all bytes that the stream has passed on have been written, or never will be.
+    /// Is ready when all bytes that the stream has passed on have been written, or will never be written.
     pub(super) fn poll_empty(&self, cx: &mut Context<'_>, stream: u32) -> Poll<()> {
         let mut state = self.state();
         if state.closed || !state.in_transit_by_stream.contains_key(&stream) {
