@@ -64,7 +64,7 @@ impl RequestFrameParser {
         }
     }
 
-    /// Returns whether the last frame that has begun has also ended.
+    /// Returns whether every frame that has begun has ended.
     pub fn is_between(&self) -> bool {
         self.frame.is_none() && self.length == 0
     }
