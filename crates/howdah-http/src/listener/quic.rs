@@ -172,7 +172,7 @@ impl QuicListener {
             exchange: self.exchange.clone(),
         };
         let mut endpoint = EndpointConfig::new(self.secrets.resets.clone());
-        // A listener has fewer sockets than fit into one descriptor message, so the number fits.
+        // A listener has fewer sockets than fit into one descriptor message, so the number fits into a byte.
         let number = self.number as u8;
         endpoint.cid_generator(move || Box::new(EndpointConnectionIds(number)));
         let (server, _) = self.server_config(config, None)?;
