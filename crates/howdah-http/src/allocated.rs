@@ -1,6 +1,7 @@
 //! Counts how much the front has allocated: the memory that the allocator has set aside, including its headers, not the
 //! memory that the kernel has made resident. Each thread keeps a count of its own and adds it to the total now and
-//! then, so that allocations do not contend for one cache line. The total may therefore be off by [`THREAD_BATCH_BYTES`] per thread.
+//! then, so that allocations do not contend for one cache line. The total may therefore be off by
+//! [`THREAD_BATCH_BYTES`] per thread.
 
 use std::cell::Cell;
 use std::sync::OnceLock;

@@ -35,7 +35,7 @@ thread_local! {
     static UNRECORDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// When a turn began, and a lower bound of the thread's CPU time at that moment.
+/// When a turn began, and an upper bound of the thread's CPU time at that moment.
 #[derive(Clone, Copy)]
 struct TurnStart {
     began: Instant,
@@ -75,7 +75,7 @@ pub fn set_activity(what: &'static str) {
 }
 
 /// Returns the time that this thread read last: at the end of the previous turn, or after its last sleep
-/// (`listener::slice`). For callers that need the time only to within the length of a turn.
+/// (`listener::time_slice`). For callers that need the time only to within the length of a turn.
 pub fn recent_time() -> Instant {
     RECENT.get().unwrap_or_else(now)
 }
@@ -150,7 +150,7 @@ impl<F: Future> Future for MeasuredTask<F> {
     }
 }
 
-/// Measures one turn that does not belong to a task.
+/// Runs `turn` and measures it as one turn; `what` describes its activity until it calls [`set_activity`].
 pub(crate) fn run_measured<T>(what: &'static str, turn: impl FnOnce() -> T) -> T {
     let _turn = OngoingTurn::begin(what);
     turn()
@@ -175,7 +175,7 @@ impl OngoingTurn {
         OngoingTurn(turn)
     }
 
-    /// Returns a lower bound of the CPU time used so far, or `None` if it is less than [`MAX_TURN`].
+    /// Returns a lower bound of the CPU time that the turn has used so far, or `None` if it is less than [`MAX_TURN`].
     fn too_long(&self) -> Option<Duration> {
         let now = now();
         if now.duration_since(self.0.began) < MAX_TURN {

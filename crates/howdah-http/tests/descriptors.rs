@@ -68,7 +68,8 @@ fn connect(address: SocketAddr) -> TcpStream {
 
 #[test]
 fn idle_connections_cost_little_and_running_out_of_descriptors_is_survived() {
-    // Both ends of each connection are in this process. Root may raise the limit; otherwise fewer connections must do.
+    // Both ends of each connection are in this process. Root may raise the limit; otherwise the test uses fewer
+    // connections.
     let mut limit = getrlimit(Resource::Nofile);
     limit.maximum = limit.maximum.map(|most| most.max(24_000));
     limit.current = limit.maximum;

@@ -151,11 +151,11 @@ fn to_end(stream: &mut impl Read) -> String {
     got
 }
 
-/// Set in the process that is to panic.
+/// The environment variable that is set in the process that is to panic.
 const PANIC_VARIABLE: &str = "HOWDAH_TEST_PANIC_OF_A_FRONT_THREAD";
 
-/// Otherwise the server would continue with one thread less, and the connections of that thread's sockets would wait
-/// for ever.
+/// If the process did not abort, the server would continue with one thread less, and the connections of that thread's
+/// sockets would wait for ever.
 #[test]
 fn front_thread_panic_aborts_the_process_with_a_named_error() {
     if std::env::var_os(PANIC_VARIABLE).is_some() {

@@ -55,8 +55,8 @@ impl ParsedHead {
         RequestHead::new(buf, self.method, self.target, self.version, fields)
     }
 
-    /// Does the same as [`ParsedHead::into_head`] for the head of an HTTP/2 or HTTP/3 request that was written as text. The
-    /// head takes ownership of `input`.
+    /// Does the same as [`ParsedHead::into_head`] for the head of an HTTP/2 or HTTP/3 request that was written as text.
+    /// The head takes ownership of `input`.
     pub fn into_head_of(
         self,
         version: HttpVersion,

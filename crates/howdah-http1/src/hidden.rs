@@ -72,8 +72,9 @@ const DATABASE_EXTENSIONS: &[&[u8]] = &[
 /// Extensions of compressed files, which are removed before the check: `dump.sql.gz` is a dump.
 const COMPRESSION_EXTENSIONS: &[&[u8]] = &[b"gz", b"br", b"zst", b"bz2", b"xz", b"zip"];
 
-/// Extensions that may follow `.php`, or any other extension that begins so (`logo.phpbb.png`): `x.php.html` is a page
-/// about PHP, as documentation generators create it. No editor or server creates such names for a copy of a script.
+/// Extensions that may follow `.php`, or any other extension that begins with `php` (`logo.phpbb.png`): `x.php.html` is
+/// a page about PHP, as documentation generators create it. No editor or server creates such names for a copy of a
+/// script.
 const HARMLESS_AFTER_PHP: &[&[u8]] = &[
     b"html", b"htm", b"css", b"js", b"map", b"png", b"jpg", b"jpeg", b"gif", b"svg", b"webp",
     b"avif", b"ico", b"woff", b"woff2", b"pdf",

@@ -1,5 +1,5 @@
-//! Percent-encoding in the path of a URL (RFC 3986 §2.1), decoded strictly: a file name that only some decoders see is
-//! how a path passes a check that it should fail.
+//! Percent-encoding in the path of a URL (RFC 3986 §2.1), decoded strictly. A path that different decoders read
+//! differently can pass a check that it should fail.
 
 /// Why a path cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,8 @@
 //!
 //! A client may add names while it holds fewer than there are free slots. A single client can therefore take half of
 //! the capacity, and k clients that take all they can leave one part in k + 1 to all others (the dynamic threshold of
-//! Choudhury and Hahne, 1998, for buffers that ports share). With a fixed share,
-//! either an honest client with many names, such as a load balancer, would get too few, or a few addresses could use up
-//! all of the capacity.
+//! Choudhury and Hahne, 1998, for buffers that ports share). With a fixed share, either an honest client with many
+//! names, such as a load balancer, would get too few, or a few addresses could use up all of the capacity.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -107,8 +107,8 @@ pub fn execute_in_place(
 }
 
 /// Takes ownership of a descriptor that was inherited through exec under the given number. This works once per
-/// descriptor: an inherited descriptor lacks the close-on-exec flag, which this function sets and which every
-/// descriptor that this process opens itself has.
+/// descriptor: an inherited descriptor lacks the close-on-exec flag until this function sets it. Every descriptor that
+/// this process opens itself has the flag from the start.
 ///
 /// # Errors
 /// No descriptor with this number was inherited, or it has already been taken.
@@ -186,8 +186,8 @@ pub fn run_as(command: &mut Command, account: Option<(&Account, u32)>) -> io::Re
 /// outlive its spawner, however the spawner ends. The setting is not inherited by processes that the program forks, and
 /// the exec of a set-user-ID program clears it (prctl(2)).
 ///
-/// The program starts with no signal blocked. Otherwise it would inherit the spawner's mask, which is the master's,
-/// through std; a program that blocks SIGTERM could only be killed.
+/// The program starts with no signal blocked. Without this, std would pass on the spawner's mask, which the spawner has
+/// from the master. A program that blocks SIGTERM could only be ended by SIGKILL.
 pub fn exit_with_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
     let none = SigSet::empty();

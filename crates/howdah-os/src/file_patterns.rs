@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use globset::GlobBuilder;
 
-/// The number of found files at which a directory's remaining matches are not searched any more.
+/// If a component of a pattern has matched more files than this, no further directories are searched for it.
 const MAX_FOUND_FILES: usize = 20_000;
 
 /// Returns whether a path is a pattern for several files.

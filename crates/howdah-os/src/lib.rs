@@ -8,7 +8,8 @@
 //! - [`files`]: detecting that a file has changed, and names for new files; [`new_files`]: writing several files or
 //!   none; [`file_patterns`]: the files that a pattern names.
 //! - [`output`]: the output of commands, and lines that several processes write to one file; [`shell`]: quoted words.
-//! - [`client_quota`]: capacity that clients share. It makes no system call; it is here because several programs use it.
+//! - [`client_quota`]: capacity that clients share. It makes no system call; it is here because several programs use
+//!   it.
 //! - [`safe_path`]: files that root writes where other users may have put links.
 //! - [`signals`]: signals as a descriptor.
 //! - [`descriptors`]: descriptors that survive an exec, and programs that exit with their parent.

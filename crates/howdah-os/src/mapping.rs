@@ -15,8 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 ///
 /// # Safety
 /// From [`SharedMemory::start`] on, [`SharedMemory::size`] bytes are readable and writable, begin on a page, and stay
-/// mapped there for as long as the value lives. This process accesses them only through the type that the value is
-/// handed to.
+/// mapped there while the value lives. This process accesses them only through the type that the value is handed to.
 pub unsafe trait SharedMemory: Send + Sync + 'static {
     /// Returns the start of the memory.
     fn start(&self) -> NonNull<u8>;

@@ -35,7 +35,7 @@ pub fn refuse_existing(paths: &[&Path], overwrite: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the files in this order. `group` may read them; `None` stands for the group of the process.
+/// Writes the files in this order. `group` may read them; `None` means the group of the process.
 ///
 /// # Errors
 /// Returns a message that names the file that cannot be written. Then none of the files has been written.

@@ -44,8 +44,8 @@ fn is_at_work_below(root: &Path) -> bool {
         .any(|inode| inodes.contains(&inode))
 }
 
-/// Returns the inode of a line such as `1: POSIX ADVISORY WRITE 123 08:01:4711 0 EOF`. The device before it is left out
-/// of account: it differs from the one that stat(2) reports on btrfs and on overlays.
+/// Returns the inode of a line such as `1: POSIX ADVISORY WRITE 123 08:01:4711 0 EOF`. The device before it is ignored,
+/// because on btrfs and on overlays it differs from the device that stat(2) reports.
 fn inode_locked_for_writing(line: &str) -> Option<u64> {
     let mut words = line.split_whitespace().skip_while(|word| *word != "WRITE");
     words.nth(2)?.rsplit_once(':')?.1.parse().ok()

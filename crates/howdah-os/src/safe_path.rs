@@ -34,7 +34,7 @@ struct SafePath {
     is_open_file: bool,
 }
 
-/// Returns the error that the path leads to something that another user has put there.
+/// Returns the error for a path that leads to a file or link that another user has put there.
 fn unsafe_path(path: &Path, what: &str, stat: &Stat) -> io::Error {
     io::Error::other(format!(
         "UnsafePath: {} {what} of user {}, which root does not use; change the owner of the directory to root",
@@ -264,7 +264,8 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
 }
 
 /// Gives a directory, the directories in it that `parts` names, and their files to a user and a group, as far as they
-/// belong to root. The directory itself is last. A file with a second hard link may be any file, and stays root's.
+/// belong to root. The directory itself is last. A file with a second hard link stays root's, because another user
+/// may have linked any of root's files there.
 pub fn give_away_root_files(path: &Path, parts: &[&str], user: u32, group: u32) -> io::Result<()> {
     change_owner(path, parts, 0, (user, group))
 }

@@ -12,13 +12,14 @@ pub struct SignalDescriptor(SignalFd);
 
 impl SignalDescriptor {
     /// Blocks these signals for this thread and for the threads that it starts. Processes started by
-    /// `std::process::Command` get an empty mask.
+    /// `std::process::Command` inherit the mask unless [`exit_with_parent`](crate::descriptors::exit_with_parent)
+    /// clears it.
     pub fn new(signals: &[libc::c_int]) -> io::Result<SignalDescriptor> {
         let mut set = SigSet::empty();
         for signal in signals {
             set.add(Signal::try_from(*signal)?);
         }
-        // Called under this name because `howdah-php` defines `sigprocmask` before the C library does.
+        // Not `pthread_sigmask`: `howdah-php` replaces `sigprocmask` by a function that keeps track of the mask.
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(SignalDescriptor(SignalFd::with_flags(&set, flags)?))

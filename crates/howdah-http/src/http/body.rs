@@ -82,7 +82,7 @@ pub struct RequestBody {
     limit: u64,
     received: u64,
     expect_continue: bool,
-    /// Created when the client has to be waited for.
+    /// Created when the server first waits for the client.
     pace: Option<Box<TransferPace>>,
     /// A minimum rate in bytes per second; the higher of it and the configured one applies.
     min_rate: u32,

@@ -73,8 +73,8 @@ pub(super) fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     READ.with_borrow_mut(|buf| f(buf))
 }
 
-/// Lends an empty buffer with a capacity of [`SCRATCH_BYTES`] bytes. `f` may take the buffer; if it does not, the buffer is
-/// reused.
+/// Lends an empty buffer with a capacity of [`SCRATCH_BYTES`] bytes. `f` may take the buffer; if it does not, the
+/// buffer is reused.
 pub(super) fn with_piece<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     PIECE.with_borrow_mut(|buf| {
         buf.clear();

@@ -72,7 +72,7 @@ pub(super) enum ConnectionEnd {
     Close,
     /// The client may still be sending: let it receive the response first.
     Linger,
-    /// The client is not waited for.
+    /// The server does not wait for the client.
     Gone,
     /// The client must not take the received part for complete.
     Reset,

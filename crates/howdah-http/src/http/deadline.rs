@@ -29,7 +29,7 @@ impl Deadline {
         self.due = now + wait;
     }
 
-    /// Moves the deadline forward to `due` if it is later.
+    /// Brings the deadline forward to `due` if it is later than that.
     pub(super) fn at_most(&mut self, due: Instant) {
         self.due = self.due.min(due);
     }

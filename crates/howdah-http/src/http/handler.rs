@@ -18,7 +18,8 @@ use howdah_http1::refusal::BadRequest;
 pub struct ConnectionInfo {
     /// The client's address, or with the PROXY protocol the address given by the proxy. `None` for a unix socket.
     pub peer: Option<SocketAddr>,
-    /// The address that the client connected to, with the same rules.
+    /// The address that the client connected to, or with the PROXY protocol the one given by the proxy. `None` for a
+    /// unix socket.
     pub local: Option<SocketAddr>,
     /// The listener's address as configured.
     pub listener: Arc<str>,

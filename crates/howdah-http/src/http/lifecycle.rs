@@ -18,9 +18,9 @@ use super::slots::ConnectionSlot;
 const DRAINING: u8 = 1;
 const KILLED: u8 = 2;
 
-/// A connection that has owed the server something for this long is closed before those that have sent a response. A
-/// client's first request arrives within a round trip or two; browsers connect in advance and can handle that such a
-/// connection is closed.
+/// A connection that has owed the server something for this long is closed before connections that wait for their next
+/// request. A client's first request arrives within a round trip or two; browsers connect in advance and can handle
+/// that such a connection is closed.
 const OWING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The connections of one front thread.
@@ -41,8 +41,8 @@ pub(crate) struct FrontThreadConnections {
 }
 
 /// Closes the connection of any thread that has waited longest for its client; those that have owed the server a
-/// request for more than [`OWING_PATIENCE`] come first. The closing connection keeps `overdraft` until it is closed, and its
-/// own slot is returned. Returns `None` if all connections handle requests.
+/// request for more than [`OWING_PATIENCE`] come first. The closing connection keeps `overdraft` until it is closed,
+/// and its own slot is returned. Returns `None` if all connections handle requests.
 pub(crate) fn make_room(
     all: &[Arc<FrontThreadConnections>],
     overdraft: ConnectionSlot,
@@ -61,7 +61,8 @@ pub(crate) fn make_room(
     life.evict(queue, Some(overdraft))
 }
 
-/// Closes a connection that has owed the server a request for more than [`OWING_PATIENCE`]. Returns whether there was one.
+/// Closes a connection that has owed the server a request for more than [`OWING_PATIENCE`]. Returns whether there was
+/// one.
 pub(crate) fn make_room_in_advance(all: &[Arc<FrontThreadConnections>]) -> bool {
     match overdue(all) {
         Some((life, queue)) => {
@@ -117,7 +118,7 @@ impl FrontThreadConnections {
     }
 
     /// Makes all connections end. Those that wait for their client's next request close after `wait`, because a request
-    /// may be in transit, and clients do not repeat a request that was lost on a new connection.
+    /// may be in transit, and a client whose request was lost does not repeat it on a new connection.
     pub(crate) fn drain(&self, wait: Duration) {
         let at = micros(Instant::now() + wait);
         // Stored as its complement, so the initial value 0 means that no time is set.
@@ -126,7 +127,7 @@ impl FrontThreadConnections {
         self.enter(DRAINING);
     }
 
-    /// Returns when connections that wait for their clients close.
+    /// Returns the time at which connections that wait for their clients close.
     fn closes_at(&self) -> Instant {
         let at = u64::MAX - self.closes_in_reverse.load(Ordering::Relaxed);
         epoch(Instant::now()) + Duration::from_micros(at)
@@ -173,7 +174,7 @@ impl FrontThreadConnections {
         }
     }
 
-    /// Returns when no connection is open.
+    /// Waits until no connection is open.
     pub(crate) async fn wait_until_empty(&self) {
         loop {
             let changed = self.empty.notified();
@@ -225,7 +226,7 @@ impl EnrolledConnection {
     }
 
     /// Returns whether a connection that waits for its client must close now, because the server drains or to make
-    /// room. If it must close later, `deadline` is moved forward.
+    /// room. If it must close later, `deadline` is brought forward.
     pub(super) fn must_close(&self, deadline: &mut Deadline) -> bool {
         if self.is_evicted() || !self.life.is_draining() {
             return self.is_evicted();

@@ -3,7 +3,7 @@
 pub use howdah_http1::message::{ByteSpan, HttpVersion, RequestHead};
 
 /// A response's head as a handler creates it. The connection adds framing and connection headers (`Content-Length`,
-/// `Transfer-Encoding`, `Http1Connection`, `Date`, `HttpServer`).
+/// `Transfer-Encoding`, `Connection`, `Date`, `Server`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     /// The status code, 100 to 999.

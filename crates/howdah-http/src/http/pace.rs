@@ -61,8 +61,9 @@ impl TransferPace {
         self.poll_wait_holding(0, patience, cx).map(|_| ())
     }
 
-    /// Does the same as [`TransferPace::poll_wait`] while `held` bytes of memory are held for the client. When the front's
-    /// memory is full, clients that hold the most get the least time, so no other client is refused for lack of memory.
+    /// Does the same as [`TransferPace::poll_wait`] while `held` bytes of memory are held for the client. When the
+    /// front's memory is full, clients that hold the most get the least time, so no other client is refused for lack of
+    /// memory.
     pub(super) fn poll_wait_holding(
         &mut self,
         held: usize,

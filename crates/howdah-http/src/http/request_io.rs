@@ -19,7 +19,7 @@ pub(super) enum BodyLeft {
     Bytes(u64),
     /// A chunked body that has not ended.
     Unknown,
-    /// It may never arrive: the body is broken, or the client waits for `100 Continue`.
+    /// The rest may never arrive: the body is broken, or the client waits for `100 Continue`.
     NeverComes,
 }
 

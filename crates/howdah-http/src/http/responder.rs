@@ -643,7 +643,7 @@ impl Responder {
         self.status
     }
 
-    /// Returns the number of bytes of its body, including queued ones.
+    /// Returns the number of bytes of the response's body so far, including queued ones.
     pub fn body_bytes_sent(&self) -> u64 {
         self.body_sent
     }

@@ -142,7 +142,7 @@ impl ByteStream {
         }
     }
 
-    /// Sends a few bytes unencrypted and closes the sending half, as far as the socket takes them at once.
+    /// Sends `bytes` unencrypted, as far as the socket takes them at once, and closes the sending half.
     pub(crate) fn send_without_tls(&self, bytes: &[u8]) {
         let cx = &mut Context::from_waker(Waker::noop());
         let _ = self.socket.poll_send(cx, &[IoSlice::new(bytes)], false);

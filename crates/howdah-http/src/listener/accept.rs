@@ -25,7 +25,8 @@ const ACCEPTS_PER_TURN: u64 = 32;
 const EVICTION_RETRY: Duration = Duration::from_millis(100);
 /// Room is made in advance for one connection per this many of the limit, and for at most [`ACCEPTS_PER_TURN`].
 const CONNECTIONS_PER_ADVANCE_EVICTION: u32 = 256;
-/// The pause after a failure that only time or other processes can resolve, doubled up to the longest one.
+/// The first pause after a failure that only time or other processes can resolve. The pause doubles with each further
+/// failure, up to the maximum.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 

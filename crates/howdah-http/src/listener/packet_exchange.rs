@@ -1,8 +1,8 @@
 //! Forwards QUIC packets that arrive at another endpoint than their own.
 //!
 //! The kernel distributes packets over the sockets of a port by the client's address. When that address changes (a
-//! phone leaves the house), packets arrive at another thread. [`PacketExchange`] forwards them by the connection ID, whose
-//! first byte is the endpoint's number. It reads no socket.
+//! phone leaves the house), packets arrive at another thread. [`PacketExchange`] forwards them by the connection ID,
+//! whose first byte is the endpoint's number. It reads no socket.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

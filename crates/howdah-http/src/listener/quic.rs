@@ -1,5 +1,6 @@
 //! The listeners of HTTP/3: a QUIC endpoint for each UDP socket, each on one front thread. They accept connections as
-//! `accept` does for TCP, within the same limit. Connection IDs begin with the endpoint's number, for [`PacketExchange`].
+//! `accept` does for TCP, within the same limit. Connection IDs begin with the endpoint's number, for
+//! [`PacketExchange`].
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -32,8 +33,8 @@ use crate::turn;
 const MAX_UNVALIDATED_HANDSHAKES: usize = 64;
 /// The length of a connection ID in bytes.
 const CONNECTION_ID_BYTES: usize = 8;
-/// The maximum number of connections that wait to be accepted, and the maximum bytes of their packets: of each, and of
-/// all together.
+/// The maximum number of connections that wait to be accepted, and the maximum number of bytes of their packets: per
+/// connection, and in total.
 const MAX_INCOMING: usize = 1024;
 const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 const TOTAL_INCOMING_BUFFER_BYTES: u64 = 4 << 20;
@@ -171,7 +172,7 @@ impl QuicListener {
             exchange: self.exchange.clone(),
         };
         let mut endpoint = EndpointConfig::new(self.secrets.resets.clone());
-        // A listener has fewer sockets than fit into one descriptor message, so the number fits.
+        // A listener has fewer sockets than fit into one descriptor message, so the number fits into a byte.
         let number = self.number as u8;
         endpoint.cid_generator(move || Box::new(EndpointConnectionIds(number)));
         let (server, _) = self.server_config(config, None)?;

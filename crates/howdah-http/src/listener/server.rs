@@ -189,9 +189,9 @@ impl ServerControl {
         }
     }
 
-    /// Stops like [`ServerControl::stop`], for a server that is succeeded by another on the same sockets: idle connections
-    /// close only after [`SUCCESSION_IDLE_TIME`], since their clients may already have sent a request, which the other server does
-    /// not receive.
+    /// Stops like [`ServerControl::stop`], for a server that is succeeded by another on the same sockets: idle
+    /// connections close only after [`SUCCESSION_IDLE_TIME`], since their clients may already have sent a request,
+    /// which the other server does not receive.
     pub fn stop_for_successor(&self, patience: Duration) {
         for thread in self.threads.iter() {
             let idle = SUCCESSION_IDLE_TIME;
@@ -220,7 +220,7 @@ impl ServerControl {
         each.collect()
     }
 
-    /// Returns when every thread has passed through its event loop once, or has exited.
+    /// Waits until every thread has passed through its event loop once, or has exited.
     pub async fn wait_for_turns(&self) {
         let ask = |thread: &FrontThreadHandle| {
             let (_taken, turn) = oneshot::channel();
@@ -327,7 +327,8 @@ impl HttpServer {
         Ok(server)
     }
 
-    /// Returns the bound addresses in the order of the listeners given to [`HttpServer::start`]; `None` for unix sockets.
+    /// Returns the bound addresses in the order of the listeners given to [`HttpServer::start`]; `None` for unix
+    /// sockets.
     pub fn local_addrs(&self) -> &[Option<SocketAddr>] {
         &self.addresses
     }

@@ -39,7 +39,7 @@ pub(super) fn after_unpark() {
     SLICE.with_borrow_mut(|slice| slice.end_poll(turn::now()));
 }
 
-/// The part of its slice that a thread has used. `None` before its start.
+/// When a thread's slice began, and when its last poll of the sockets began. Both are `None` before the first poll.
 struct TimeSlice {
     began: Option<Instant>,
     look: Option<Instant>,

@@ -22,7 +22,8 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 thread_local! {
-    /// The name requested by the handshake in progress, because rustls passes it only to the certificate resolver.
+    /// The name requested by the handshake in progress. It is stored here because rustls passes it only to the
+    /// certificate resolver.
     static ASKED: RefCell<Option<RequestedName>> = const { RefCell::new(None) };
 }
 

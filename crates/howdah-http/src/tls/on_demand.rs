@@ -124,7 +124,7 @@ impl OnDemandNames {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.retain(|held| !held.release.is_closed());
         let own = held.iter().filter(|held| held.client == client).count();
-        // The same rule as in `Shares`: a client must hold fewer than are free.
+        // The same rule as in `ClientQuota`: a client may hold one more handshake only if it holds fewer than are free.
         if own >= MAX_HELD_HANDSHAKES - held.len() {
             return None;
         }

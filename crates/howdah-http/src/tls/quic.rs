@@ -165,14 +165,15 @@ impl StoresServerSessions for HandshakeObserver {
         sessions.is_some_and(|sessions| sessions.0.put(self.key(&key), value))
     }
 
-    /// Only TLS 1.2 resumes a session more than once. QUIC has TLS 1.3 (RFC 9001 §4.2), for which rustls calls `take`.
+    /// Returns `None`: rustls calls this for TLS 1.2, which resumes a session more than once. QUIC has TLS 1.3 (RFC
+    /// 9001 §4.2), for which rustls calls `take`.
     fn get(&self, _key: &[u8]) -> Option<Vec<u8>> {
         None
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
         let found = self.sessions.as_ref()?.0.take(&self.key(key));
-        // The same applies as for a ticket.
+        // As with a ticket, a client that does not have the session's secret fails the handshake.
         self.resumed.fetch_or(found.is_some(), Ordering::Relaxed);
         found
     }

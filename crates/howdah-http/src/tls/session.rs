@@ -168,7 +168,7 @@ impl TlsSession {
     /// Reads decrypted bytes into `buf`; 0 is the end of the stream.
     ///
     /// # Errors
-    /// The same as for [`TlsSession::poll_handshake`]. An end without close_notify is accepted as the end, because
+    /// `InvalidData` if the client violates the protocol. An end without close_notify is accepted as the end, because
     /// HTTP/1.1 and HTTP/2 know the length of the data that they receive.
     pub(crate) fn poll_read(
         &mut self,
@@ -409,7 +409,7 @@ impl TlsSession {
         Poll::Ready(Ok(()))
     }
 
-    /// Announces that no more will be sent (close_notify), as far as the socket takes it at once.
+    /// Sends a close_notify, which announces that no more data follows, if the socket takes it at once.
     pub(crate) fn close_notify(&mut self, socket: &StreamSocket, cx: &mut Context<'_>) {
         let at = self.out.len();
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) =

@@ -35,7 +35,7 @@ pub struct AccessEntry<'a> {
     pub at: SystemTime,
     /// The client; `None` for a unix socket's peer.
     pub client: Option<IpAddr>,
-    /// The user name of Basic authentication. It is an unchecked claim (nginx' `$remote_user`).
+    /// The user name of Basic authentication. It is an unchecked claim (nginx's `$remote_user`).
     pub user: &'a [u8],
     /// The method; for a request that could not be parsed, the beginning of its request line.
     pub method: &'a [u8],

@@ -1,5 +1,5 @@
 //! Dates as text, in UTC. Local time is not supported on purpose: it needs the time zone database in every process, is
-//! ambiguous for an hour a year, and Apache's and nginx' formats carry the offset (`+0000`) anyway.
+//! ambiguous for an hour a year, and the formats of Apache and nginx contain the offset (`+0000`) anyway.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! Parses the options that send a log to a daemon: syslog in nginx' notation, and the journal. It opens nothing; see
+//! Parses the options that send a log to a daemon: syslog in nginx's notation, and the journal. It opens nothing; see
 //! [`super::message`].
 
 use std::fmt;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The maximum length of a tag, like nginx'.
+/// The maximum length of a tag, the same as in nginx.
 const MAX_TAG_BYTES: usize = 32;
 /// The default tag of messages.
 const DEFAULT_TAG: &str = "howdah";
@@ -72,7 +72,7 @@ impl fmt::Display for DaemonTargetError {
 }
 
 impl DaemonTarget {
-    /// Parses `syslog`, `syslog:server=unix:/dev/log,facility=local7,tag=howdah` (nginx' notation), `journald` or
+    /// Parses `syslog`, `syslog:server=unix:/dev/log,facility=local7,tag=howdah` (nginx's notation), `journald` or
     /// `journald:/path/of/the/socket`. Returns `None` if the text names something else, such as a file.
     pub fn parse(text: &str) -> Option<Result<DaemonTarget, DaemonTargetError>> {
         let (word, rest) = text.split_once(':').unwrap_or((text, ""));

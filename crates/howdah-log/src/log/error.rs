@@ -24,7 +24,7 @@ use super::sink::{LogSink, LogTarget};
 use super::{escape, message};
 use crate::traces::context::{SpanContext, parse_traceparent};
 
-/// How many bytes of one message are kept. A PHP process may send more at once, which belongs into its own logs; a line
+/// How many bytes of one message are kept. A PHP process may send more at once, which belongs in its own logs; a line
 /// of this log should stay readable.
 const MAX_MESSAGE_BYTES: usize = 8 << 10;
 /// How many bytes of a request's target are kept.

@@ -1,7 +1,7 @@
 //! Escapes foreign bytes for a line of a log, so they can neither forge a line nor control a terminal.
 
 /// Escapes text for the quoted parts of common and combined lines: `"`, `\` and everything except printable ASCII
-/// become `\xHH`, like nginx' default `escape=default`.
+/// become `\xHH`, like nginx's default `escape=default`.
 pub fn quoted(out: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {

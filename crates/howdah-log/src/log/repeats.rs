@@ -1,8 +1,8 @@
 //! Holds repeated messages back. The caller passes the time.
 //!
-//! The same message may appear [`MAX_REPEATS`] times within [`REPEAT_WINDOW`]. Further ones are counted, and the log gets the count
-//! when the window has passed. Otherwise a page that causes a warning with each request would write more log than
-//! pages.
+//! The same message may appear [`MAX_REPEATS`] times within [`REPEAT_WINDOW`]. Further ones are counted, and the log
+//! gets the count when the window has passed. Otherwise a page that causes a warning with each request could write more
+//! bytes to the log than to its clients.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

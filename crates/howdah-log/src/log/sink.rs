@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::daemon::DaemonTarget;
 use super::message::DaemonSender;
 
-/// How many bytes a thread's buffer may hold while the writer is behind; at combined's 150 bytes a line that is 28 000
-/// lines.
+/// How many bytes one buffer may hold while the writer is behind; that is 28 000 lines of 150 bytes, the usual length
+/// in the combined format.
 pub const MAX_BUFFERED_BYTES: usize = 4 << 20;
 /// A buffer of this size is written without waiting for the delay.
 const WRITE_THRESHOLD_BYTES: usize = 64 << 10;
@@ -321,7 +321,8 @@ impl LogSink {
         self.join.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Returns how many lines were lost since the start because the target did not accept them.
+    /// Returns how many lines have been lost since the start, because the target did not accept them or did not accept
+    /// them fast enough.
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.load(Ordering::Relaxed)
     }
@@ -362,7 +363,7 @@ impl SinkState {
     }
 }
 
-/// Continues in another file, or in one of the same name.
+/// Makes the writer continue in another file, or in a new file of the same name.
 fn reopen(
     shared: &SinkState,
     how: ReopenTarget,
@@ -376,7 +377,7 @@ fn reopen(
     };
     let output = file.map_or_else(|| at.open(shared.log), |f| Ok(LogOutput::File(f)))?;
     if !pen.rest.is_empty() {
-        // The beginning of that line is in the other file.
+        // The line that was cut off is lost: its beginning is in the other file.
         shared.dropped.fetch_add(1, Ordering::Relaxed);
     }
     let rest = Vec::new();

@@ -1,6 +1,6 @@
 //! W3C Trace Context, Level 1: parses and writes `traceparent` and `tracestate` of a request. A value that does not
 //! exactly follow the recommendation counts as absent (§4.3): an invalid `traceparent` invalidates `tracestate` too, an
-//! invalid `tracestate` only itself. The functions are pure.
+//! invalid `tracestate` invalidates only itself. The functions are pure.
 
 use std::fmt;
 
@@ -104,8 +104,8 @@ impl TraceParent {
     }
 }
 
-/// Parses a `traceparent`: the span, and whether its trace is recorded (§3.2). Of future versions it reads the part
-/// that version 00 has (§3.2.4).
+/// Parses a `traceparent`: the span, and whether its trace is recorded (§3.2). From a value of a future version, it
+/// reads the fields that version 00 has (§3.2.4).
 pub fn parse_traceparent(value: &[u8]) -> Option<(SpanContext, bool)> {
     let (known, more) = value.split_at_checked(TRACEPARENT_LENGTH)?;
     let [version] = parse_hex(&known[..2])?;

@@ -22,7 +22,7 @@ use context::{SpanContext, TRACEPARENT, TRACESTATE, TraceParent};
 use exporter::Exporter;
 use howdah_http::message::RequestHead;
 
-/// How many requests a second all callers other than trusted proxies together can have recorded.
+/// The maximum number of requests per second that are recorded because callers other than trusted proxies ask for it.
 pub const MAX_FOLLOWED_PER_SECOND: u64 = 100;
 
 /// Decides about traces, and owns the exporter of recorded ones.
@@ -125,7 +125,8 @@ fn random<const N: usize>() -> [u64; N] {
     })
 }
 
-/// Admits up to [`MAX_FOLLOWED_PER_SECOND`] a second. If two threads begin a second at the same time, a few more are admitted.
+/// Admits up to [`MAX_FOLLOWED_PER_SECOND`] a second. If two threads begin a second at the same time, a few more are
+/// admitted.
 #[derive(Default)]
 struct FollowedLimit {
     second: AtomicU64,
@@ -200,7 +201,7 @@ mod tests {
         let traced = traces.begin(&request("GET", "/", &[("traceparent", &not)]), true, now);
         assert!(!traced.sampled);
         assert_eq!(traced.context.trace().to_string(), PARENT[3..35]);
-        // An invalid one is not passed on.
+        // An invalid parent is not passed on.
         let fields = [("traceparent", "00-x"), ("tracestate", "a=1")];
         let traced = traces.begin(&request("GET", "/", &fields), false, now);
         assert_eq!(traced.parent, None);

@@ -17,7 +17,8 @@ use super::random;
 use super::recording::{RecordedRequest, RecordedRun, RunnerKind};
 use howdah_site::client_address::split_host;
 
-/// The span flags of OTLP which say that it is known whether the parent is in another process, and that it is.
+/// The span flags of OTLP. The first says that it is known whether the parent is in another process, the second that it
+/// is, and the third that the trace is sampled.
 const PARENT_IS_KNOWN: u32 = 0x100;
 const PARENT_IS_REMOTE: u32 = 0x200;
 const SAMPLED: u32 = 1;

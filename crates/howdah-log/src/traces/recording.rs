@@ -57,7 +57,7 @@ pub enum RunnerKind {
 }
 
 impl Recording {
-    /// Returns an empty recording for a request that is sampled.
+    /// Returns an empty recording if the request is sampled, and `None` otherwise.
     pub fn of(traced: Option<&TracedRequest>) -> Option<Box<Recording>> {
         traced.filter(|traced| traced.sampled)?;
         Some(Box::default())

@@ -53,7 +53,7 @@ enum Http2Awaited {
     Idle,
     /// The rest of a header block or of a frame.
     Rest,
-    /// The client's end of the connection.
+    /// The client to close the connection.
     End,
 }
 
@@ -104,7 +104,7 @@ impl<'a, H: RequestHandler> Http2Connection<'a, H> {
             return ConnectionEnd::Close;
         };
         let end = poll_fn(|cx| self.poll_connection(&mut h2, cx)).await;
-        // Handlers whose client is gone are notified now.
+        // Dropping the connection notifies the handlers that are still running that their client is gone.
         drop(h2);
         self.wire.gate.close();
         if !matches!(end, ConnectionEnd::Gone) {
@@ -157,15 +157,15 @@ impl<'a, H: RequestHandler> Http2Connection<'a, H> {
             return Poll::Ready(ConnectionEnd::Gone);
         }
         if let Some(when) = self.wire.broken_since() {
-            // The end of the data that the client has sent follows immediately.
+            // The h2 crate reads the rest of the client's data, whose end follows immediately.
             self.deadline.set(when, CLOSE_TIMEOUT);
             return self.deadline.poll(cx).map(|()| ConnectionEnd::Gone);
         }
         self.poll_idle(h2, cx)
     }
 
-    /// Starts handling the requests that a client sent before the server gave it up because it reads no data. So
-    /// requests with side effects are still run.
+    /// Starts handling the requests that a client sent before the server ended its connection because the client reads
+    /// no data. Requests with side effects are therefore still run.
     fn accept_remaining(&mut self, h2: &mut H2, cx: &mut Context<'_>) {
         for _ in self.streams.len()..MAX_STREAMS as usize {
             let Poll::Ready(Some(Ok((request, respond)))) = h2.poll_accept(cx) else {
@@ -257,8 +257,8 @@ impl<'a, H: RequestHandler> Http2Connection<'a, H> {
     fn start(&mut self, task: impl Future<Output = ()> + Send + 'static, cx: &mut Context<'_>) {
         let mut task = Box::pin(task);
         if task.as_mut().poll(cx).is_pending() {
-            // Any event that has woken the connection's task meanwhile reaches this one, because a new task is polled
-            // once.
+            // The request's task sees any event that has woken the connection's task meanwhile, because a new task is
+            // polled once.
             self.streams.spawn(turn::measure("a stream", task));
         }
     }
@@ -342,7 +342,7 @@ impl<'a, H: RequestHandler> Http2Connection<'a, H> {
         ConnectionEnd::Gone
     }
 
-    /// Handles that the h2 crate has ended the connection.
+    /// Reports why the h2 crate has ended the connection, and returns how to close it.
     fn failed(&self, error: &h2::Error) -> ConnectionEnd {
         if error.is_library() {
             let why = Http2Error::from_goaway_text(&self.wire.goaway_text());

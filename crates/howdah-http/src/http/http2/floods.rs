@@ -71,7 +71,7 @@ const USELESS_FRAMES: Allowance = Allowance {
     burst: 300,
     per_second: 100,
 };
-/// How many such frames a request adds to the allowance, and how many bytes of bodies add one.
+/// How many useless frames a request adds to the allowance, and how many bytes of bodies add one frame.
 const FRAMES_PER_REQUEST: u32 = 8;
 const BODY_BYTES_PER_FRAME: u32 = 256;
 /// The allowance of streams that the server resets because of the client's mistakes.
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Returns how many of the frame a client may send at once, and the error after that.
+    /// Returns how many frames of this kind a client may send at once, and the error for the next one.
     fn flood(kind: u8, flags: u8, length: u32) -> (usize, Option<Http2Error>) {
         let now = Instant::now();
         let mut floods = FloodAllowances::new(now);

@@ -72,7 +72,7 @@ impl FrameMeter {
         self.skip > 0 || self.have > 0 || self.left > 0
     }
 
-    /// Processes `bytes`, which are the next ones.
+    /// Processes `bytes`, the next bytes of this direction.
     pub(super) fn pass(&mut self, mut bytes: &[u8], mut passed: impl FnMut(FrameEvent<'_>)) {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;

@@ -1,6 +1,6 @@
-//! Decides which stream's data is sent next, and how much of it waits in memory for the connection's socket. Streams
-//! pass their data to the h2 crate, which sends it in that order, only while little of it is in transit. Urgent data
-//! (RFC 9218) goes first; streams of the same urgency take turns.
+//! Decides which stream's data is sent next, and how much of it waits in memory for the connection's socket. A stream
+//! passes data to the h2 crate only while little data is in transit, and the h2 crate sends data in the order in which
+//! it gets it. Urgent data (RFC 9218) goes first; streams of the same urgency take turns.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -138,14 +138,14 @@ impl SendGate {
         state.wake_first();
     }
 
-    /// Removes a stream that has ended from the waiting ones.
+    /// Removes a stream that has ended from the waiting streams.
     pub(super) fn remove(&self, stream: u32) {
         let mut state = self.state();
         state.waiting.retain(|waiting| waiting.stream != stream);
         state.wake_first();
     }
 
-    /// Is ready when all bytes that the stream has passed on have been written, or never will be.
+    /// Is ready when all bytes that the stream has passed on have been written, or will never be written.
     pub(super) fn poll_empty(&self, cx: &mut Context<'_>, stream: u32) -> Poll<()> {
         let mut state = self.state();
         if state.closed || !state.in_transit_by_stream.contains_key(&stream) {

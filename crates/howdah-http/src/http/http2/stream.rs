@@ -252,7 +252,7 @@ impl Http2Stream {
         self.halves().waits_for_client
     }
 
-    /// Is ready when the socket has taken all bytes sent, or never will.
+    /// Is ready when the socket has taken all bytes sent, or will never take them.
     pub(in crate::http) fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.wire.gate.poll_empty(cx, self.id)
     }

@@ -190,7 +190,7 @@ impl Wire {
         let pace = ways
             .pace
             .get_or_insert_with(|| Box::new(TransferPace::new()));
-        // Every stream may hold a response that waits for this.
+        // Every stream may hold a part of a response that waits until the client takes data.
         let streams = self.streams.load(Ordering::Relaxed);
         let held = ways.out.len() + streams.saturating_mul(memory::PRESSURE_BUFFER_BYTES);
         ready!(pace.poll_wait_holding(held, self.config.send_timeout, cx));
@@ -269,7 +269,7 @@ impl AsyncRead for WireEnd {
         let wire = &self.0;
         let ways = &mut *wire.ways();
         if ways.flood.is_some() {
-            // No more input is read; the connection's task ends the connection when this returns.
+            // No more input is read. The connection's task ends the connection once the h2 crate's poll returns.
             return Poll::Pending;
         }
         if !ways.before.is_empty() {

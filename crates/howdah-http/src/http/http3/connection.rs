@@ -72,7 +72,7 @@ enum Http3Awaited {
     Busy,
     /// The next request.
     Idle,
-    /// The client's end of the connection.
+    /// The client to close the connection.
     End,
 }
 
@@ -145,7 +145,7 @@ pub(crate) async fn serve<H: RequestHandler>(handler: Arc<H>, arrival: IncomingC
             too_many: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
         }),
-        // No value is ever sent; the change is the drop of the sender.
+        // No value is ever sent: the wait ends when the sender is dropped.
         listener_gone: Box::pin(async move { while listener.changed().await.is_ok() {} }),
         streams: JoinSet::new(),
         awaited: Http3Awaited::First,
@@ -286,8 +286,8 @@ impl<H: RequestHandler> Http3Connection<H> {
         };
         let mut task = Box::pin(request::serve(arrived, resolver));
         if task.as_mut().poll(cx).is_pending() {
-            // Any event that has woken the connection's task meanwhile reaches this one, because a new task is polled
-            // once.
+            // The request's task sees any event that has woken the connection's task meanwhile, because a new task is
+            // polled once.
             self.streams.spawn(turn::measure("a stream", task));
         }
     }

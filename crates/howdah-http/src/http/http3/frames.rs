@@ -12,7 +12,7 @@ const FORBIDDEN_FRAMES: [u64; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 13];
 /// (§7.2.8).
 const MAX_EMPTY_FRAMES: u32 = 1000;
 
-/// Frames that a stream must not carry.
+/// Why a frame is not allowed on a request's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Http3FrameError {
     /// The frame is not allowed here.
@@ -28,7 +28,7 @@ pub enum Http3FrameError {
 pub struct PassedFrame {
     /// The number of bytes.
     pub used: usize,
-    /// The number of payload bytes at their end.
+    /// How many of these bytes, at their end, belong to the payload.
     pub payload: usize,
     /// The frame's type, once it is known.
     pub kind: Option<u64>,
@@ -64,7 +64,7 @@ impl RequestFrameParser {
         }
     }
 
-    /// Returns whether no frame has begun that has not ended.
+    /// Returns whether every frame that has begun has ended.
     pub fn is_between(&self) -> bool {
         self.frame.is_none() && self.length == 0
     }
@@ -77,7 +77,7 @@ impl RequestFrameParser {
     /// Processes bytes of one frame, with at most `most` bytes of its payload.
     ///
     /// # Errors
-    /// The frame that the stream must not carry.
+    /// The frame is not allowed on the stream.
     pub fn pass(&mut self, bytes: &[u8], most: usize) -> Result<PassedFrame, Http3FrameError> {
         let mut used = 0;
         let (kind, left) = loop {

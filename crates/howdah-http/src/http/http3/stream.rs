@@ -27,7 +27,7 @@ use crate::{memory, turn};
 
 /// The maximum number of bytes sent at once, so streams take turns. The part that the client does not take is buffered.
 const MAX_PIECE_BYTES: usize = 16 << 10;
-/// How many times the send timeout a client may take to acknowledge a whole response.
+/// The time in which a client must acknowledge a whole response, as a multiple of the send timeout.
 const MAX_DELIVERY_TIMEOUTS: u32 = 10;
 
 /// The h3 crate's side of a request.

@@ -1,5 +1,5 @@
-//! Adapts quinn's connection to the h3 crate. Requests' streams go through their [`QuicPipe`]. Of streams that carry no
-//! requests only a limited number of bytes is read, as many as they can need.
+//! Adapts quinn's connection to the h3 crate. Requests' streams go through their [`QuicPipe`]. From streams that carry
+//! no requests, only a limited number of bytes is read, which is as many as they can need.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

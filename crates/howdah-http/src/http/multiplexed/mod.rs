@@ -1,7 +1,7 @@
 //! The parts that HTTP/2 and HTTP/3 share, where many requests use one connection: [`request`] converts fields to the
-//! head of a request, `response` converts the head of a response to fields, `exchange` handles one request and its
-//! response, `priority` parses the order of responses, and `allowance` limits the work that a client may cause for
-//! nothing.
+//! head of a request, `response` converts the head of a response to fields, `request_response` handles one request and
+//! its response, `priority` parses the order of responses, and `allowance` limits the useless work that a client may
+//! cause.
 
 mod allowance;
 mod priority;

@@ -18,7 +18,7 @@ pub(in crate::http) fn response_head(status: u16, lines: &[u8]) -> Response<()> 
         let Some(colon) = line.iter().position(|b| *b == b':') else {
             continue;
         };
-        // The author of the line has checked it, so nothing is lost here.
+        // The code that wrote the line has checked it, so no line is lost here.
         if let (Ok(name), Ok(value)) = (
             HeaderName::from_bytes(&line[..colon]),
             HeaderValue::from_bytes(line[colon + 1..].trim_ascii()),

@@ -109,14 +109,15 @@ async fn continue_is_sent_when_the_handler_reads_the_body() {
     let interim = client.ask(head("/echo")).await;
     assert_eq!(interim, "HTTP/1.1 100 Continue\r\n\r\n[open]");
     assert_eq!(client.ask("abc").await, ok("abc") + "[open]");
-    // It is not sent if the body has already arrived (RFC 9110 §10.1.1).
+    // `100 Continue` is not sent if the body has already arrived (RFC 9110 §10.1.1).
     assert_eq!(ask(head("/echo") + "abc").await, ok("abc") + "[open]");
-    // It is not sent if the body is not read. Whether the body will come is unknown, so the connection ends.
+    // `100 Continue` is not sent if the body is not read. Whether the body will come is unknown, so the connection
+    // ends.
     assert_eq!(
         ask(head("/ignore")).await,
         "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nignored[closed]"
     );
-    // It is not sent to HTTP/1.0 clients, or without a body.
+    // `100 Continue` is not sent to HTTP/1.0 clients, or for a request without a body.
     let old = "POST /echo HTTP/1.0\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
     assert_eq!(ask(old).await, "[open]");
     let none = "GET /hello HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n";

@@ -292,7 +292,7 @@ async fn http2_truncated_response_is_reset() {
         let error = client.ask(get(path)).await.unwrap_err();
         assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR), "{path}");
     }
-    // The available part of it has arrived.
+    // The client receives the part that was sent before the reset.
     let (response, _) = client.send(get("/cut"), true);
     let mut body = response.await.unwrap().into_body();
     assert_eq!(body.data().await.unwrap().unwrap(), "abc");

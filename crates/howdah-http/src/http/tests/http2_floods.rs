@@ -75,7 +75,7 @@ async fn is_sent_away(name: &str, bytes: Vec<u8>) {
     let (client, received) = attack(&[], &bytes).await;
     let seen = client.script.seen();
     assert!(seen.contains(&format!("ended: {name}")), "{name}: {seen:?}");
-    // It was sent before the rest was refused, but a reset may have overtaken it.
+    // The server sends a GOAWAY before it closes the connection, but a reset may have overtaken it.
     assert!(matches!(goaway(&received), CALM | None), "{name}");
     within(Duration::from_secs(60), client.server)
         .await

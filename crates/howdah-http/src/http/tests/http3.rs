@@ -533,8 +533,8 @@ async fn http3_stop_finishes_requests_and_closes_without_error() {
     let site = Http3Server::new();
     let mut visitor = site.visit().await;
     let mut idle = site.visit().await;
-    // The response shows that the server, too, has completed the handshake. Before that, QUIC replaces the application's
-    // error code by APPLICATION_ERROR (RFC 9000 §10.2.3).
+    // The response shows that the server, too, has completed the handshake. Before that, QUIC replaces the
+    // application's error code by APPLICATION_ERROR (RFC 9000 §10.2.3).
     assert_eq!(idle.text("/hello").await, "200 hello");
     let mut waiting = visitor.send.send_request(get("/wait")).await.unwrap();
     waiting.finish().await.unwrap();
@@ -597,7 +597,7 @@ async fn quic_packets_of_unknown_connections_get_a_stateless_reset() {
     let site = Http3Server::new();
     let unknown = UdpSocket::bind("127.0.0.1:0").unwrap();
     unknown.connect(site.address).unwrap();
-    // An endpoint limits how many of them it sends.
+    // An endpoint limits how many stateless resets it sends, so each read has a timeout.
     let limit = Some(Duration::from_millis(50));
     unknown.set_read_timeout(limit).unwrap();
     for number in [0, 1, 9] {

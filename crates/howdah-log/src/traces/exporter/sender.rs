@@ -18,7 +18,7 @@ use crate::traces::recording::RecordedRequest;
 const MAX_BATCH_REQUESTS: usize = 1024;
 /// A message is sent when its first request has waited this long.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
-/// How often the queue is emptied meanwhile, so its capacity suffices for a busy server.
+/// How often the queue is emptied while a batch is being collected, so its capacity suffices for a busy server.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The timeout for one message, from the name lookup to the end of the response.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ impl ExportThread {
         let mut batch = Vec::with_capacity(MAX_BATCH_REQUESTS);
         while self.collect(&mut batch).await {
             let (message, spans) = otlp::encode_message(&self.service, &batch);
-            // However long the collector is down, only the encoded bytes wait.
+            // The requests are freed now. While the collector is down, only their encoded bytes stay in memory.
             batch.clear();
             self.deliver(message, spans).await;
         }
