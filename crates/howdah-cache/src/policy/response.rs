@@ -39,8 +39,7 @@ impl Storable {
         &self.vary
     }
 
-    /// Returns whether the header `name` is not stored (those of `no-cache="…"` and `Connection`, and those that never
-    /// are).
+    /// Returns whether the header `name` is not stored: `no-cache="…"` or `Connection` names it, or it is never stored.
     pub fn omits(&self, name: &[u8]) -> bool {
         self.omitted.iter().any(|n| n.eq_ignore_ascii_case(name)) || never_stored(name)
     }
@@ -107,7 +106,7 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
     }
     let clean = rules.scheme == CacheScheme::CleanRoom;
     let has = |name: &'static [u8]| field::first(fields, name).is_some();
-    // Even if the response is `public`: a stored cookie would give one visitor's session to all.
+    // This holds even if the response is `public`: a stored cookie would give one visitor's session to all.
     if has(b"set-cookie") || (clean && has(b"set-cookie2")) {
         return Err(Pass::SetCookie);
     }
@@ -156,7 +155,7 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
         omitted: left_out,
         tags: Tags::from_headers(fields)?,
         max_object: rules.max_object,
-        // No body is larger than the largest number of seconds.
+        // `seconds` reduces a larger length to `MAX_SECONDS`, so the real length is unknown then.
         announced: announced.filter(|n| *n < field::MAX_SECONDS),
     })
 }

@@ -51,7 +51,8 @@ struct PageWeight {
 
 impl PageWeight {
     fn of(page: &Object) -> PageWeight {
-        // In this order: a form that is made meanwhile is missing here, and so is counted later.
+        // The forms are read before the bytes: a form that is made in between is missing in `forms`, so it is counted
+        // again later.
         let forms = page.existing_forms();
         let weight = page.memory_bytes();
         PageWeight { forms, weight }
@@ -104,7 +105,7 @@ impl Lifecycle<Box<[u8]>, MemoryEntry> for Evictions {
 
     fn begin_request(&self) {}
 
-    /// Not `on_evict`, which is also called for replaced entries.
+    /// This is not `on_evict`, because that is also called for replaced entries.
     fn before_evict(&self, (): &mut (), key: &Box<[u8]>, slot: &mut MemoryEntry) {
         self.count.fetch_add(1, Ordering::Relaxed);
         if let (Some(below), MemoryEntry::Page(page, _)) = (&self.disk, slot) {
@@ -318,7 +319,7 @@ impl MemoryStore {
             }
             Some(RecordContent::Page(page)) => MemoryEntry::of(Arc::from(page)),
             Some(RecordContent::Varies(names)) => MemoryEntry::Varies(Arc::new(Variants { names })),
-            // The followers wake when the leader completes.
+            // The leader is dropped here, which wakes the followers.
             None => return RenderOutcome::Passed(Pass::FlightFailed),
         };
         let there = match self.pages.get_value_or_guard(&own, Some(Duration::ZERO)) {

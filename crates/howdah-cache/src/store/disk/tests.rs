@@ -1,4 +1,4 @@
-//! Tests of the store as a whole: what a restart preserves, what a crash may lose, what damage does.
+//! Tests the store as a whole: which pages a restart preserves and a crash may lose, and the effect of damaged files.
 
 use std::fs;
 use std::path::Path;
