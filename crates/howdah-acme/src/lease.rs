@@ -85,7 +85,7 @@ pub enum LockAttempt {
     Others,
 }
 
-/// Remembers for each lock of another process the content that was seen and since when.
+/// Remembers the last content of each lock of another process, and when that content was first seen.
 #[derive(Debug, Default)]
 pub struct LockWatcher {
     seen: HashMap<PathBuf, (Vec<u8>, Instant)>,
@@ -95,7 +95,7 @@ impl LockWatcher {
     /// Takes the lock if it is free or abandoned.
     ///
     /// # Errors
-    /// The error of the system for the lock file.
+    /// Fails with the error of the system if the lock file cannot be read or written.
     pub fn try_take(&mut self, path: &Path, now: Instant) -> io::Result<LockAttempt> {
         let me = LockHolder::this_process();
         let text = serde_json::to_vec(&me)?;
@@ -153,7 +153,7 @@ impl LockLease {
     /// Waits until the lock is free or abandoned, and takes it.
     ///
     /// # Errors
-    /// The error of the system when the lock file cannot be read or written.
+    /// Fails with the error of the system if the lock file cannot be read or written.
     pub async fn acquire(watcher: &mut LockWatcher, path: &Path) -> io::Result<LockLease> {
         loop {
             match watcher.try_take(path, Instant::now())? {

@@ -76,7 +76,7 @@ fn own_name() -> String {
     name.unwrap_or_else(|| account.uid.to_string())
 }
 
-/// Returns who besides root can write to a file.
+/// Describes a user or group other than root that can write to a file.
 fn other_writers(meta: &Metadata) -> Option<String> {
     let (owner, group, mode) = (meta.uid(), meta.gid(), meta.mode());
     if mode & 0o002 != 0 {
@@ -91,7 +91,7 @@ fn other_writers(meta: &Metadata) -> Option<String> {
     (mode & 0o020 != 0 && group != 0).then(|| format!("the group {group}"))
 }
 
-/// Parses `USER_COMMENT` or `USER:GROUP`. Checks that both exist, and that this process may change to them.
+/// Parses `USER` or `USER:GROUP`. Checks that both exist, and that this process may change to them.
 pub fn parse_identity(
     section: &ConfigSection<'_>,
     what: &str,

@@ -12,7 +12,7 @@ use super::reader::ConfigSection;
 /// The keys of a redirect that depends on nothing but the path.
 const KEYS: [&str; 6] = ["redirect", "status", "path", "prefix", "glob", "regex"];
 
-/// How many redirects are followed. A circle of one rule shows at the second.
+/// How many redirects are followed. A circle of one rule is detected at the second redirect.
 const STEPS: usize = 3;
 
 /// Adds advice about each rule of a site that redirects its own target.
@@ -22,7 +22,7 @@ pub fn advise_of_circles(
     listeners: &ConfiguredListeners<'_>,
 ) {
     if section.file().has_mistakes() {
-        // Rules with mistakes are missing in the site.
+        // Rules with mistakes are missing in the site, so its rules do not correspond to the sections.
         return;
     }
     let sections = section.sections("rule", "site.rule");

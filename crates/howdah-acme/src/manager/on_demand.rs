@@ -41,7 +41,7 @@ impl Default for OnDemandLimits {
     }
 }
 
-/// A name gets no certificate now.
+/// The error that a name gets no certificate at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NameDenied;
 

@@ -14,13 +14,13 @@ const TABLE_DATE: Date = date(2026, 11, 19);
 /// A series of PHP that gets security fixes, or got them until recently.
 struct Series {
     numbers: [u32; 2],
-    /// The last number of the newest release that fixed security holes.
+    /// The last part of the version number of the newest release that fixed security holes.
     safe_since: u32,
     /// The last day on which PHP's developers fix security holes (php.net/supported-versions).
     supported_until: Date,
 }
 
-/// The oldest series first. Any older series is not supported any more.
+/// The series, from the oldest to the newest. Any older series is not supported any more.
 const SERIES: [Series; 4] = [
     Series {
         numbers: [8, 2],
