@@ -175,7 +175,7 @@ impl ChallengeBoard {
     /// Publishes a certificate for TLS-ALPN-01.
     ///
     /// # Errors
-    /// [`AcmeFailure::CertificateUnfit`]
+    /// Fails with [`AcmeFailure::CertificateUnfit`].
     pub async fn publish_tls(
         &self,
         name: &str,
@@ -232,7 +232,7 @@ pub fn dns_record_name(name: &str) -> String {
 /// Runs the hook as `PROGRAM present NAME VALUE` or `PROGRAM cleanup NAME VALUE`, like lego's `exec` provider.
 ///
 /// # Errors
-/// [`AcmeFailure::DnsHookFailed`]
+/// Fails with [`AcmeFailure::DnsHookFailed`].
 pub async fn run_hook(
     program: &Path,
     verb: &str,

@@ -52,7 +52,7 @@ pub struct IssuedCertificate {
 /// find.
 ///
 /// # Errors
-/// [`AcmeFailure::StoreFailed`], [`AcmeFailure::CertificateUnfit`], [`AcmeFailure::LocalRootUnusable`]
+/// Fails with [`AcmeFailure::StoreFailed`], [`AcmeFailure::CertificateUnfit`] or [`AcmeFailure::LocalRootUnusable`].
 pub fn issue_certificate(directory: &Path, name: &str) -> Result<IssuedCertificate, AcmeFailure> {
     let unfit = |error: rcgen::Error| AcmeFailure::CertificateUnfit {
         why: error.to_string(),

@@ -63,8 +63,8 @@ pub fn advise_of_root(top: &ConfigSection<'_>, identity: &ServerIdentity) {
     }
 }
 
-/// Returns whether the master has rights that its own user does not have: it is not root, but may change users. Root is
-/// checked where the listeners are known (`listen::check_root`).
+/// Returns whether the master has rights that its own user does not have, that is, whether it is not root but may
+/// change users. Root is checked where the listeners are known (`listen::refuse_reachable_root`).
 fn has_rights_to_protect() -> bool {
     !process::is_root() && process::may_change_user()
 }

@@ -134,7 +134,7 @@ pub(super) fn handle_requested_name(
 /// Asks the platform whether a name that is not configured may have a certificate.
 ///
 /// # Errors
-/// [`AcmeFailure::OnDemandDenied`]
+/// Fails with [`AcmeFailure::OnDemandDenied`].
 pub(super) async fn check_permission(shared: &ManagerState, name: &str) -> Result<(), AcmeFailure> {
     let settings = shared.settings();
     if settings.names.iter().any(|own| own == name) {
