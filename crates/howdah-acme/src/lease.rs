@@ -1,8 +1,8 @@
 //! A lock on a name in the directory: only one process on one host orders at a time.
 //!
 //! The lock is a file that its holder renews. A lock whose holder was a process of this machine and is dead is taken
-//! over at once. Any other lock is taken over when it has not been renewed for [`LEASE_DURATION`] by the waiting process's own
-//! clock, so the hosts' clocks need not agree.
+//! over at once. Any other lock is taken over when it has not been renewed for [`LEASE_DURATION`] by the waiting
+//! process's own clock, so the hosts' clocks need not agree.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -270,8 +270,8 @@ mod tests {
                 .try_take(&path, Instant::now())
                 .unwrap(),
         );
-        // A file that another container is writing at this moment, under a name that a process with our id might once
-        // have chosen.
+        // This is a file that another container is writing at this moment, under a name that a process with our id
+        // might once have chosen.
         let theirs = path.with_extension(format!("lock-{}", std::process::id()));
         fs::write(&theirs, "another holder").unwrap();
         assert!(lease.renew() && lease.is_ours());

@@ -302,7 +302,7 @@ pub(crate) mod tests {
         fs::remove_file(&key).unwrap();
         refused("lost");
         assert!(!key.exists());
-        // A file that cannot be read even by root.
+        // A directory in place of the file cannot be read even by root.
         fs::create_dir(&key).unwrap();
         refused("unreadable");
         fs::remove_dir(&key).unwrap();

@@ -330,7 +330,7 @@ mod tests {
     fn unfinished_file_of_a_container_with_the_same_process_id_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
-        // A name that a process with our id might once have chosen.
+        // A process with our id might once have chosen this name.
         let theirs = directory
             .path()
             .join(format!(".a.json.{}", std::process::id()));

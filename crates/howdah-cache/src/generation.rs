@@ -5,9 +5,9 @@
 //!
 //! A [`PurgeRecorder`] records a purge before the purge takes effect, so the purge outlives the process.
 //!
-//! Memory is bounded: the newest [`MAX_NAMED_PURGES`] purges by name are kept, fewer if their names are long. When there are
-//! more, the oldest half is replaced by a purge of the whole site, which purges more than was requested, never less.
-//! Names are looked up in a table; only prefixes are compared one by one, so their number is small.
+//! Memory is bounded: the newest [`MAX_NAMED_PURGES`] purges by name are kept, fewer if their names are long. When
+//! there are more, the oldest half is replaced by a purge of the whole site, which purges more than was requested,
+//! never less. Names are looked up in a table; only prefixes are compared one by one, so their number is small.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -226,8 +226,8 @@ impl Generations {
         self.apply(what, force, true)
     }
 
-    /// As [`Generations::purge`], but without passing the purge on: either another server has passed it on, or the same
-    /// purge follows.
+    /// Does the same as [`Generations::purge`], but does not pass the purge on: either another server has passed it on,
+    /// or the same purge follows.
     pub fn purge_locally(&self, what: &Purge, force: Force) -> u64 {
         self.apply(what, force, false)
     }

@@ -1,5 +1,5 @@
-//! Redirects that lead a client in a circle by way of the site's own hosts, or in several steps. A redirect onto its own
-//! path is a mistake that `howdah-site` finds; here, other rules might end the circle, so there is advice.
+//! Finds redirects that lead a client in a circle, in several steps or by way of the site's own hosts. A redirect onto
+//! its own path is a mistake that `howdah-site` finds. Here, other rules might end the circle, so there is only advice.
 
 use howdah_site::site::SiteConfig;
 use howdah_site::site::config::{HostPattern, RuleAction, SiteRule};

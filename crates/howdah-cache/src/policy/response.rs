@@ -1,5 +1,5 @@
-//! Which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx' `X-Accel-Expires`. Only
-//! this module creates a [`Storable`].
+//! Decides which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx' `X-Accel-Expires`.
+//! Only this module creates a [`Storable`].
 
 pub use super::facts::ResponseFacts;
 use super::lifetime::freshness;
@@ -180,8 +180,8 @@ fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result
 }
 
 /// Returns the headers by which a response varies. `Accept-Encoding` is not one of them: the body is stored plain and
-/// encoded here. Under [`CacheScheme::CleanRoom`] neither is `Cookie`: the page was rendered without cookies, and it answers
-/// only requests that have no relevant one.
+/// encoded here. Under [`CacheScheme::CleanRoom`] `Cookie` is not one of them either: the page was rendered without
+/// cookies, and it answers only requests that have no relevant one.
 fn vary(fields: &HeaderFields<'_>, clean: bool) -> Result<Vec<Vec<u8>>, Pass> {
     let encoded = field::first(fields, b"content-encoding").is_some();
     let mut names = Vec::new();

@@ -153,7 +153,7 @@ impl MemoryStore {
         MemoryStore::with_disk(None, capacity, largest)
     }
 
-    /// As [`MemoryStore::new`], above a disk.
+    /// Does the same as [`MemoryStore::new`], above a disk.
     pub fn with_disk(below: Option<Arc<DiskSites>>, capacity: u64, largest: u64) -> MemoryStore {
         // The bytes are divided among the shards, and an object must fit into one.
         let shards = (capacity / (largest * 2).max(1)).clamp(1, 16) as usize;
@@ -257,8 +257,9 @@ impl MemoryStore {
         }
     }
 
-    /// As [`MemoryStore::find`], on disk: a page found there is loaded into memory. All callers that need the same page wait
-    /// for one read of its file. Call it when [`MemoryStore::find`] found nothing; it waits only if there may be a file.
+    /// Does the same as [`MemoryStore::find`] on disk: a page found there is loaded into memory. All callers that need
+    /// the same page wait for one read of its file. Call it when [`MemoryStore::find`] found nothing; it waits only if
+    /// there may be a file.
     pub async fn find_on_disk(
         &self,
         key: &[u8],
@@ -301,8 +302,8 @@ impl MemoryStore {
         PageLookup::NotFound
     }
 
-    /// Returns whether a request would search the disk for a key. A file that does not fit into memory, which may have
-    /// become smaller since, is not read: each reader would have a copy.
+    /// Returns whether a request would search the disk for a key. A file that does not fit into memory (the limit may
+    /// be lower than when the file was written) is not read, because each reader would have a copy.
     pub fn may_be_on_disk(&self, key: &[u8], now: Millis) -> bool {
         let below = self.disk.as_ref();
         below.is_some_and(|below| below.may_contain(key, now, self.capacity))

@@ -1,5 +1,5 @@
-//! Which versions of PHP have security holes that PHP's own later releases have fixed. At each security release of PHP,
-//! change [`TABLE_DATE`] and [`SERIES`].
+//! Knows which versions of PHP have security holes that PHP's own later releases have fixed. At each security release
+//! of PHP, change [`TABLE_DATE`] and [`SERIES`].
 
 use std::time::SystemTime;
 
@@ -44,8 +44,8 @@ const SERIES: [Series; 4] = [
     },
 ];
 
-/// Returns advice about a version of PHP that has known security holes or gets no fixes any more. The version alone does
-/// not prove either, because distributions fix holes without changing it.
+/// Returns advice about a version of PHP that has known security holes or gets no fixes any more. The version alone
+/// does not prove either, because distributions fix holes without changing it.
 pub fn warning(version: &str) -> Option<String> {
     let now = Timestamp::try_from(SystemTime::now()).ok()?;
     warning_on(version, now.to_zoned(TimeZone::UTC).date())
