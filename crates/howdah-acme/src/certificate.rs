@@ -14,13 +14,13 @@ use crate::schedule::CertificateValidity;
 /// A certificate with its chain and key. The key matches the certificate, and the certificate is for the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredCertificate {
-    /// The certificate followed by those above it, PEM.
+    /// The certificate followed by those that signed it, in PEM.
     pub chain: String,
-    /// Its private key, PEM.
+    /// Its private key, in PEM.
     pub key: String,
     /// The period of validity.
     pub validity: CertificateValidity,
-    /// The certificate alone, DER.
+    /// The certificate without its chain, in DER.
     pub leaf: CertificateDer<'static>,
 }
 
@@ -28,7 +28,7 @@ impl StoredCertificate {
     /// Checks a certificate that an authority has issued or that was read from a file.
     ///
     /// # Errors
-    /// Why it cannot be used for this name.
+    /// Fails with the reason why the certificate cannot be used for this name.
     pub fn new(name: &str, chain: String, key: String) -> Result<StoredCertificate, String> {
         let certificates: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(chain.as_bytes())

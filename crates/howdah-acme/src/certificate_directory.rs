@@ -232,7 +232,7 @@ mod tests {
             assert_eq!(owner(&at(name)), expected, "{name}");
         }
         assert_eq!(owner(&foreign), 0);
-        // A file that root has added since.
+        // Root has added this file since.
         fs::write(at("certificates/restored.pem"), "x").unwrap();
         prepare(&settings).unwrap();
         assert_eq!(owner(&at("certificates/restored.pem")), first);

@@ -52,8 +52,8 @@ impl ChallengeMethod {
         }
     }
 
-    /// Returns the methods to try for a name, best first. If there is a hook, only DNS is used. The attempts alternate
-    /// between the other two methods, since a firewall may let only one of them through.
+    /// Returns the methods to try for a name, best first. If there is a hook, only DNS is used. Otherwise, successive
+    /// attempts alternate between the other two methods, because a firewall may let only one of them through.
     pub fn choices(name: &str, http: bool, hook: bool, attempt: u32) -> Vec<ChallengeMethod> {
         match (hook, name.starts_with("*."), http) {
             (true, _, _) => vec![ChallengeMethod::Dns],
@@ -156,7 +156,7 @@ impl ChallengeBoard {
         let others = self.share();
         let mut answering = self.answering.clone();
         let wait = answering.wait_for(|answered| *answered >= number);
-        // Continues in any case: the authority's check decides.
+        // The order continues in any case, because the authority's check decides.
         let _ = tokio::time::timeout(CONFIRMATION_TIMEOUT, wait).await;
         if others {
             tokio::time::sleep(cluster::PROPAGATION_TIME).await;
@@ -175,7 +175,7 @@ impl ChallengeBoard {
     /// Publishes a certificate for TLS-ALPN-01.
     ///
     /// # Errors
-    /// [`AcmeFailure::CertificateUnfit`]
+    /// Fails with [`AcmeFailure::CertificateUnfit`].
     pub async fn publish_tls(
         &self,
         name: &str,
@@ -232,7 +232,7 @@ pub fn dns_record_name(name: &str) -> String {
 /// Runs the hook as `PROGRAM present NAME VALUE` or `PROGRAM cleanup NAME VALUE`, like lego's `exec` provider.
 ///
 /// # Errors
-/// [`AcmeFailure::DnsHookFailed`]
+/// Fails with [`AcmeFailure::DnsHookFailed`].
 pub async fn run_hook(
     program: &Path,
     verb: &str,

@@ -29,7 +29,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub struct AcmeClient {
     tls: Arc<ClientConfig>,
-    /// The reason why no authority is trusted, if so.
+    /// The reason why the client trusts no authority; `None` if it trusts any.
     no_roots_reason: Option<Arc<str>>,
     retry_after: Arc<Mutex<Option<SystemTime>>>,
     /// Held while an account is registered, because orders of several names begin at the same time.
@@ -40,7 +40,7 @@ impl AcmeClient {
     /// Creates a client that trusts the system's roots.
     ///
     /// # Errors
-    /// The cryptography provider does not support the TLS versions.
+    /// Fails if the cryptography provider does not support the TLS versions.
     pub fn new() -> Result<AcmeClient, String> {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
@@ -86,7 +86,7 @@ impl AcmeClient {
     /// Requests an `http:` or `https:` URL and returns the status of the response.
     ///
     /// # Errors
-    /// Why there is no response.
+    /// Fails with the reason why there is no response.
     pub async fn status(&self, url: &str) -> Result<u16, String> {
         let request = Request::get(url).body(Full::<Bytes>::default());
         let request = request.map_err(|error| error.to_string())?;

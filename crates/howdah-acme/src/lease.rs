@@ -1,8 +1,8 @@
 //! A lock on a name in the directory: only one process on one host orders at a time.
 //!
 //! The lock is a file that its holder renews. A lock whose holder was a process of this machine and is dead is taken
-//! over at once. Any other lock is taken over when it has not been renewed for [`LEASE_DURATION`] by the waiting process's own
-//! clock, so the hosts' clocks need not agree.
+//! over at once. Any other lock is taken over when it has not been renewed for [`LEASE_DURATION`] by the waiting
+//! process's own clock, so the hosts' clocks need not agree.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -85,7 +85,7 @@ pub enum LockAttempt {
     Others,
 }
 
-/// Remembers for each lock of another process the content that was seen and since when.
+/// Remembers the last content of each lock of another process, and when that content was first seen.
 #[derive(Debug, Default)]
 pub struct LockWatcher {
     seen: HashMap<PathBuf, (Vec<u8>, Instant)>,
@@ -95,7 +95,7 @@ impl LockWatcher {
     /// Takes the lock if it is free or abandoned.
     ///
     /// # Errors
-    /// The error of the system for the lock file.
+    /// Fails with the error of the system if the lock file cannot be read or written.
     pub fn try_take(&mut self, path: &Path, now: Instant) -> io::Result<LockAttempt> {
         let me = LockHolder::this_process();
         let text = serde_json::to_vec(&me)?;
@@ -153,7 +153,7 @@ impl LockLease {
     /// Waits until the lock is free or abandoned, and takes it.
     ///
     /// # Errors
-    /// The error of the system when the lock file cannot be read or written.
+    /// Fails with the error of the system if the lock file cannot be read or written.
     pub async fn acquire(watcher: &mut LockWatcher, path: &Path) -> io::Result<LockLease> {
         loop {
             match watcher.try_take(path, Instant::now())? {
@@ -270,8 +270,8 @@ mod tests {
                 .try_take(&path, Instant::now())
                 .unwrap(),
         );
-        // A file that another container is writing at this moment, under a name that a process with our id might once
-        // have chosen.
+        // This is a file that another container is writing at this moment, under a name that a process with our id
+        // might once have chosen.
         let theirs = path.with_extension(format!("lock-{}", std::process::id()));
         fs::write(&theirs, "another holder").unwrap();
         assert!(lease.renew() && lease.is_ours());

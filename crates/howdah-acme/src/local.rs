@@ -52,7 +52,7 @@ pub struct IssuedCertificate {
 /// find.
 ///
 /// # Errors
-/// [`AcmeFailure::StoreFailed`], [`AcmeFailure::CertificateUnfit`], [`AcmeFailure::LocalRootUnusable`]
+/// Fails with [`AcmeFailure::StoreFailed`], [`AcmeFailure::CertificateUnfit`] or [`AcmeFailure::LocalRootUnusable`].
 pub fn issue_certificate(directory: &Path, name: &str) -> Result<IssuedCertificate, AcmeFailure> {
     let unfit = |error: rcgen::Error| AcmeFailure::CertificateUnfit {
         why: error.to_string(),
@@ -198,7 +198,7 @@ fn create_root(directory: &Path, name: &str) -> Result<LocalRoot, AcmeFailure> {
     let local = directory.join("local");
     fs::create_dir_all(&local).map_err(|error| store_failure("make", &local, &error))?;
     replace_file(&key_path(directory), format!("{text}{pem}").as_bytes())?;
-    // Written after the root: the root must permit all listed names even after a crash.
+    // The list is written after the root, because the root must permit all listed names even after a crash.
     replace_file(&names_path(directory), single.join("\n").as_bytes())?;
     let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(unfit)?;
     Ok(LocalRoot { pem, issuer })
@@ -302,7 +302,7 @@ pub(crate) mod tests {
         fs::remove_file(&key).unwrap();
         refused("lost");
         assert!(!key.exists());
-        // A file that cannot be read even by root.
+        // A directory in place of the file cannot be read even by root.
         fs::create_dir(&key).unwrap();
         refused("unreadable");
         fs::remove_dir(&key).unwrap();

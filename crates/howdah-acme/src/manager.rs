@@ -74,7 +74,7 @@ pub enum CertificateCommand {
 /// An event that the manager reports.
 #[derive(Debug)]
 pub enum ManagerEvent {
-    /// Use these certificates: chain and key, PEM, in the order of the names.
+    /// Use these certificates: each with its chain and its key in PEM, in the order of the names.
     Certificates(Vec<(String, String)>),
     /// Respond to these challenges. [`ManagerInput::ChallengesServed`] confirms it.
     Challenges {
@@ -284,7 +284,7 @@ async fn issue_locally(
 /// Processes inputs until the channel is closed. Must run in a [`tokio::task::LocalSet`].
 ///
 /// # Errors
-/// The HTTP client cannot be created.
+/// Fails if the HTTP client cannot be created.
 pub async fn run(
     mut inputs: mpsc::UnboundedReceiver<ManagerInput>,
     events: mpsc::UnboundedSender<ManagerEvent>,

@@ -29,7 +29,7 @@ pub fn needs_local_authority(name: &str) -> bool {
 /// first label of a wildcard is `*`.
 ///
 /// # Errors
-/// What is wrong with the name.
+/// Fails with a description of what is wrong with the name.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.parse::<IpAddr>().is_ok() {
         return Ok(());

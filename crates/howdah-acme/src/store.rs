@@ -94,7 +94,7 @@ impl CertificateStore {
     /// Creates the missing directories and removes the permissions of other users.
     ///
     /// # Errors
-    /// [`AcmeFailure::StoreFailed`]
+    /// Fails with [`AcmeFailure::StoreFailed`].
     pub fn prepare(&self) -> Result<(), AcmeFailure> {
         for part in SUBDIRECTORIES {
             let path = self.directory.join(part);
@@ -126,7 +126,7 @@ impl CertificateStore {
     /// Waits for the lock of this name and takes it. All hosts that share the directory respect it.
     ///
     /// # Errors
-    /// [`AcmeFailure::StoreFailed`]
+    /// Fails with [`AcmeFailure::StoreFailed`].
     pub(crate) async fn lock(
         &self,
         name: &str,
@@ -180,7 +180,7 @@ impl CertificateStore {
     /// Stores a certificate with its key.
     ///
     /// # Errors
-    /// [`AcmeFailure::StoreFailed`]
+    /// Fails with [`AcmeFailure::StoreFailed`].
     pub fn save(&self, name: &str, stored: &StoredCertificate) -> Result<(), AcmeFailure> {
         let path = self.certificate_path(name);
         replace_file(&path, format!("{}{}", stored.key, stored.chain).as_bytes())
@@ -196,7 +196,7 @@ impl CertificateStore {
     /// Removes the certificate of a name and its state.
     ///
     /// # Errors
-    /// [`AcmeFailure::StoreFailed`]
+    /// Fails with [`AcmeFailure::StoreFailed`].
     pub fn remove(&self, name: &str) -> Result<(), AcmeFailure> {
         for path in [
             self.certificate_path(name),
@@ -223,7 +223,7 @@ impl CertificateStore {
     /// Stores the state of a name.
     ///
     /// # Errors
-    /// [`AcmeFailure::StoreFailed`]
+    /// Fails with [`AcmeFailure::StoreFailed`].
     pub fn save_record(&self, name: &str, record: &RenewalRecord) -> Result<(), AcmeFailure> {
         let text = serde_json::to_vec_pretty(record).unwrap_or_default();
         replace_file(&self.path("certificates", name, ".json"), &text)
@@ -263,7 +263,7 @@ fn is_being_written(path: &Path) -> bool {
 /// Creates a file, or replaces it atomically, with mode 0600.
 ///
 /// # Errors
-/// [`AcmeFailure::StoreFailed`]; the former file is unchanged.
+/// Fails with [`AcmeFailure::StoreFailed`]; the former file is unchanged.
 pub fn replace_file(path: &Path, content: &[u8]) -> Result<(), AcmeFailure> {
     replace_durably(path, content).map_err(|error| store_failure("write", path, &error))
 }
@@ -330,7 +330,7 @@ mod tests {
     fn unfinished_file_of_a_container_with_the_same_process_id_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
-        // A name that a process with our id might once have chosen.
+        // A process with our id might once have chosen this name.
         let theirs = directory
             .path()
             .join(format!(".a.json.{}", std::process::id()));

@@ -7,9 +7,9 @@
 //! that is not stored, the page is not tried for a time that doubles with each failure. A page whose render wrote to a
 //! database, as applications that count visitors do, is tried once more and then never again.
 //!
-//! That a page could not be stored counts only within an *epoch*, a number that the caller changes when an
-//! administrator asks for a fresh start (a manual purge). The number of entries is bounded; a forgotten entry is learnt
-//! again at the next visit.
+//! A failure to store a page counts only within an *epoch*, a number that the caller changes when an administrator asks
+//! for a fresh start (a manual purge). The number of entries is bounded; a forgotten entry is learnt again at the next
+//! visit.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -7,7 +7,7 @@ pub fn range_set(range: &[u8]) -> Option<&[u8]> {
     unit.eq_ignore_ascii_case(b"bytes").then_some(set)
 }
 
-/// A range that is not grammatical, with which the whole header is ignored.
+/// A range that does not follow the grammar, for which the whole header is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotARange;
 
@@ -15,7 +15,7 @@ pub struct NotARange;
 /// the offset after the last byte. Returns `None` if no part of the range exists.
 ///
 /// # Errors
-/// The text is not a range.
+/// Fails if the text is not a range.
 pub fn byte_range(spec: &[u8], size: u64) -> Result<Option<(u64, u64)>, NotARange> {
     let (first, last) = split_once(spec, b'-').ok_or(NotARange)?;
     let (first, last) = (parse_number(first)?, parse_number(last)?);

@@ -99,7 +99,7 @@ impl Leader {
         loop {
             self.sender.closed().await;
             let mut table = lock(&self.shards[self.shard]);
-            // Followers join under the lock.
+            // Followers join while they hold this lock, so no follower can join between the check and the removal.
             if self.sender.receiver_count() == 0 {
                 table.remove(&self.key);
                 return;

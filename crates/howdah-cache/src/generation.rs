@@ -5,9 +5,9 @@
 //!
 //! A [`PurgeRecorder`] records a purge before the purge takes effect, so the purge outlives the process.
 //!
-//! Memory is bounded: the newest [`MAX_NAMED_PURGES`] purges by name are kept, fewer if their names are long. When there are
-//! more, the oldest half is replaced by a purge of the whole site, which purges more than was requested, never less.
-//! Names are looked up in a table; only prefixes are compared one by one, so their number is small.
+//! Memory is bounded: the newest [`MAX_NAMED_PURGES`] purges by name are kept, fewer if their names are long. When
+//! there are more, the oldest half is replaced by a purge of the whole site, which purges more than was requested,
+//! never less. Names are looked up in a table; only prefixes are compared one by one, so their number is small.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -46,7 +46,7 @@ pub trait PurgeRelay: fmt::Debug + Send + Sync {
     fn relay_purge(&self, what: &Purge, force: Force);
 }
 
-/// A write in progress; dropping this marks its end, when the pages that it invalidates are purged.
+/// A write in progress. It is dropped once the pages that the write invalidates have been purged.
 #[derive(Debug)]
 pub struct WriteInProgress(Arc<Generations>);
 
@@ -94,7 +94,7 @@ impl LastPurges {
 
 #[derive(Clone, Debug, Default)]
 struct NamedPurges {
-    /// Tags as `t…`, URLs as `u…`, paths as `p…`.
+    /// The last purges by name: tags as `t…`, URLs as `u…`, paths as `p…`.
     exact: HashMap<Vec<u8>, LastPurges>,
     /// Total bytes of the names in `exact`.
     bytes: usize,
@@ -215,7 +215,7 @@ impl Generations {
         self.clock.load(Ordering::SeqCst)
     }
 
-    /// Returns [`Generations::now`] if `agrees` returns true, which is called while no purge is carried out.
+    /// Returns [`Generations::now`] if `agrees` returns true. No purge is carried out while `agrees` runs.
     pub fn now_if(&self, agrees: impl FnOnce() -> bool) -> Option<u64> {
         let _no_purge = self.named.read().unwrap_or_else(PoisonError::into_inner);
         agrees().then(|| self.now())
@@ -226,8 +226,8 @@ impl Generations {
         self.apply(what, force, true)
     }
 
-    /// As [`Generations::purge`], but without passing the purge on: either another server has passed it on, or the same
-    /// purge follows.
+    /// Does the same as [`Generations::purge`], but does not pass the purge on: either another server has passed it on,
+    /// or the same purge follows.
     pub fn purge_locally(&self, what: &Purge, force: Force) -> u64 {
         self.apply(what, force, false)
     }
@@ -243,8 +243,8 @@ impl Generations {
     }
 
     fn apply(&self, what: &Purge, force: Force, is_own: bool) -> u64 {
-        // Held for `All` as well: a page must not be judged by a later purge while an earlier one has its number but is
-        // not in force yet.
+        // The lock is held for `All` as well: a page must not be judged by a later purge while an earlier one has its
+        // number but is not in force yet.
         let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
         let number = match &self.journal {
             None => self.clock.fetch_add(1, Ordering::SeqCst) + 1,
@@ -316,7 +316,7 @@ impl Generations {
                 let mut last = LastPurges::default();
                 let known = named.prefixes.iter().position(|(known, _)| *known == *text);
                 if let Some(at) = known {
-                    // Moved to the end, since the oldest purges are folded first.
+                    // The prefix moves to the end, because the oldest purges are folded first.
                     (_, last) = named.prefixes.remove(at);
                 }
                 last.note(force, number);
@@ -327,7 +327,7 @@ impl Generations {
             self.fold_oldest(named);
             self.last_named_purge.fetch_max(number, Ordering::SeqCst);
         }
-        // Set last: a page that is born with this number is born after all of the purge is in force.
+        // The clock is set last, so a page can be born with this number only once the whole purge is in force.
         self.clock.fetch_max(number, Ordering::SeqCst);
     }
 
@@ -372,7 +372,7 @@ impl Generations {
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         let mut name = Vec::with_capacity(key.len() + 1);
         let target = canonical(target_of(key));
-        // A purge of the path with its query, and one of the path with all its queries.
+        // A purge of a path names either one query or all queries of the path.
         let own = [
             (b'u', without_site(key)),
             (b'p', &target),

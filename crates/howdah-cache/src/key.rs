@@ -70,7 +70,7 @@ impl PageKey {
         let Some(text) = url.query else {
             return Ok(());
         };
-        // A NUL ends the target within a variant's key. The HTTP parser lets none pass.
+        // A NUL ends the target within a variant's key. The HTTP parser lets no NUL pass.
         if text.len() > MAX_QUERY_BYTES || text.contains(&0) {
             return Err(Pass::UnreadableQuery);
         }
@@ -146,7 +146,8 @@ impl PageKey {
             bytes.push(0);
             values(name, &mut |line| {
                 bytes.extend_from_slice(line);
-                // Ends a line, which contains no control character except tab. Also written for an empty line.
+                // This byte ends a line, which contains no control character except tab. It is also written for an
+                // empty line.
                 bytes.push(1);
             });
             bytes.push(0);
@@ -189,8 +190,8 @@ fn parameter_name(raw: &[u8]) -> Result<Vec<u8>, Pass> {
     Ok(name.into_owned())
 }
 
-/// Returns whether routers, file systems and applications may disagree about the path (§5 of every study of cache
-/// deception): empty and dot segments, encoded slashes, backslashes and control characters.
+/// Returns whether routers, file systems and applications may disagree about the path, which cache deception exploits:
+/// empty and dot segments, encoded slashes, backslashes and control characters.
 fn is_ambiguous(path: &[u8]) -> bool {
     if !path.starts_with(b"/") {
         return true;

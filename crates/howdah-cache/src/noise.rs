@@ -6,7 +6,8 @@
 use crate::preset::Preset;
 
 /// Returns whether a write changes no page of an application. `table` is `None` if any table may be written. `values`
-/// are the columns and literals that every written row has, or by which it is chosen: either all of a column or none.
+/// are the columns and literals that every written row has, or by which it is chosen. They contain either all literals
+/// of a column or none.
 pub fn is_noise<'a>(
     preset: &str,
     table: Option<&[u8]>,

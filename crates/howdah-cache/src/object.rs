@@ -180,8 +180,8 @@ impl Object {
         self.compared_up_to = AtomicU64::new(born);
     }
 
-    /// Returns a page that another server has rendered in the form in which this server stores it under `url_key`: as
-    /// if its render here had begun at `born`. If the other server's clock is ahead, the page counts as received `now`.
+    /// Converts a page that another server has rendered to the form in which this server stores it under `url_key`, as
+    /// if its render had begun here at `born`. If the other server's clock is ahead, the page counts as received `now`.
     pub fn adopted(mut self, url_key: &[u8], born: u64, now: Millis) -> Object {
         self.set_born(born);
         self.url_key = url_key.to_vec();
@@ -231,7 +231,7 @@ impl Object {
     /// not be used.
     pub fn state(&self, generations: &Generations, now: Millis) -> Option<PageState> {
         let state = self.freshness.state(now);
-        // Read first: a purge that arrives meanwhile has a higher number.
+        // This number is read first, because a purge that arrives meanwhile has a higher one.
         let last = generations.last_named_purge();
         let judged = self.compared_up_to.load(Ordering::Relaxed);
         match generations.validity_of(judged, &self.url_key, &self.tags) {
@@ -262,8 +262,8 @@ impl Object {
         self.url_key.starts_with(&site.to_le_bytes())
     }
 
-    /// Returns the bytes that the page uses in memory now: with its encoded forms, or with half its body for future
-    /// ones.
+    /// Returns the bytes that the page uses in memory now. The encoded forms count for at least half of the plain body,
+    /// which reserves room for those that are not made yet.
     pub fn memory_bytes(&self) -> u64 {
         let tags: usize = self.tags.iter().map(|tag| tag.len() + 24).sum();
         let coded = (1..=CODING_COUNT).filter_map(|coding| self.existing_form(coding));

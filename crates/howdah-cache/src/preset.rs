@@ -87,7 +87,7 @@ fn last_value<'t>(parameter: &str, text: &'t [u8]) -> Option<Option<&'t [u8]>> {
         let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
         if php_name(&pair[..end]).ok()? == parameter.as_bytes() {
             if pair[..end] != *parameter.as_bytes() {
-                // `action[]`, `%61ction`: an array, or an attempted trick.
+                // A name such as `action[]` or `%61ction` makes an array, or is an attempted trick.
                 return None;
             }
             last = Some(pair.get(end + 1..).unwrap_or_default());
@@ -147,7 +147,7 @@ impl Preset {
             has_segment(path, &[writing.segment])
                 && query.split(|b| *b == b'&').any(|pair| {
                     let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
-                    // A name that cannot be read might be one of them.
+                    // A name that cannot be read might be one of the parameters.
                     php_name(&pair[..end]).map_or(true, |name| {
                         let parameters = &mut writing.parameters.iter();
                         parameters.any(|p| p.as_bytes() == &*name)

@@ -157,8 +157,8 @@ fn check_urls(preset: &str, never: &[&str], cached: &[&str]) {
 
 const HASH: &str = "0123456789abcdef0123456789abcdef";
 
-/// wp_cookie_constants() in wp-includes/default-constants.php; wp_set_comment_cookies();
-/// wp-admin/post.php (`wp-saving-post`). The names are read as PHP reads them.
+/// wp_cookie_constants() in wp-includes/default-constants.php; wp_set_comment_cookies(); wp-admin/post.php
+/// (`wp-saving-post`). The names are read as PHP reads them.
 #[test]
 fn wordpress_names_its_cookies_by_a_hash_of_its_address() {
     check_cookies(

@@ -69,8 +69,8 @@ pub fn is_command_field(name: &[u8]) -> bool {
 
 /// Parses `X-LiteSpeed-Purge: [public,|private,][stale,]item, …; …` as OpenLiteSpeed's cache.cpp (processPurge2) and
 /// LiteSpeed's developer's guide describe it. There are no private caches here. An item is `*`, `tag=NAME` or the bare
-/// `FILE_NAME`, or `/path`; a `~s` after it means stale. In LiteSpeed, a star may be at either end of a tag; here such a tag
-/// purges everything.
+/// `NAME` of a tag, or `/path`; a `~s` after it means stale. In LiteSpeed, a star may be at either end of a tag; here
+/// such a tag purges everything.
 fn parse_litespeed(value: &[u8], commands: &mut Vec<PurgeCommand>) {
     for clause in value.split(|b| *b == b';') {
         let (mut private, mut stale) = (false, false);

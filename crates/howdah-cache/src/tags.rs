@@ -2,7 +2,8 @@
 //! that has such names. One set serves all of them, so a page tagged in one syntax may be purged in another.
 //! `generation` stores which tags were purged, and when.
 //!
-//! The number is bounded, but never silently: a purge would miss a page with a tag that was not kept.
+//! The number of a page's tags is bounded. A page with more tags is not stored, because a purge by an omitted tag would
+//! miss it.
 
 use crate::HeaderFields;
 use crate::field::{members, split, unquoted};

@@ -1,4 +1,4 @@
-//! docs/cache.md lists every reason with the meaning that the code gives.
+//! Checks that docs/cache.md lists every reason with the meaning that the code gives.
 
 use howdah_cache::Pass;
 use howdah_cache::store::disk::DiskFault;

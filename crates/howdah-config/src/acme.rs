@@ -143,7 +143,7 @@ pub fn certificate_names(site: &SiteConfig) -> impl Iterator<Item = String> + '_
 pub fn default_directory() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(directory) = set("STATE_DIRECTORY") {
-        // The first of the unit's state directories.
+        // systemd lists all state directories of the unit; the first one is used.
         let first = directory.as_encoded_bytes().split(|b| *b == b':').next();
         return OsStr::from_bytes(first.unwrap_or_default()).into();
     }

@@ -199,8 +199,8 @@ fn announce_litespeed_cache(site: &mut SiteConfig) {
     }
 }
 
-/// Checks the tables whose writes change no page. A star represents a whole name, or for every name. A pattern for
-/// every name is refused, because pages would then survive every write.
+/// Checks the patterns of tables whose writes change no page. A pattern that matches every table is refused, because
+/// pages would then survive every write.
 fn check_ignored_writes(section: &ConfigSection<'_>, patterns: &[String]) {
     for pattern in patterns {
         if pattern.trim_matches('*').is_empty() {

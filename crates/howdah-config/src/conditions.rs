@@ -79,7 +79,7 @@ fn value_tests(section: &ConfigSection<'_>, key: &str) -> Vec<(String, ValueTest
     tests
 }
 
-/// Returns why the name cannot exist.
+/// Returns the mistake in a name, if it has one.
 fn name_mistake(key: &str, name: &str) -> Option<String> {
     match key {
         "header" if !is_token(name.as_bytes()) => Some("is not a valid header name".to_owned()),

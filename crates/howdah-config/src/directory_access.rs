@@ -1,5 +1,5 @@
-//! Which directory keeps a user from a path, and how to mend it. A path can be opened only if the user may enter every
-//! directory above it.
+//! Finds the directory that keeps a user from a path, and says how to mend it. A path can be opened only if the user
+//! may enter every directory above it.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

@@ -247,7 +247,7 @@ const PHP_EXTENSION: ForeignWord = ForeignWord {
     advice: PHP_SETTING,
 };
 
-/// Returns the words that contain this text, with what is known of them.
+/// Returns the words that contain this text, each with its entry.
 pub fn containing(text: &str) -> Vec<(&'static str, &'static ForeignWord)> {
     let text = text.to_ascii_lowercase();
     let all = FOREIGN_WORDS

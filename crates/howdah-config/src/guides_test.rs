@@ -91,7 +91,7 @@ fn check(guide: &str, at_least: usize) {
             format!("{own}/howdah.toml"),
             format!("listen = [\"127.0.0.1:0\"]\n{toml}"),
         );
-        // PHP need not be there.
+        // The test must pass on a machine without PHP.
         let validation = Validation::Trusted;
         let settings = load(&ServeArguments::default(), Some(&source), validation).settings;
         let settings = settings.unwrap_or_else(|mistakes| panic!("{}", mistakes.join("\n")));

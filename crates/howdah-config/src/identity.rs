@@ -63,8 +63,8 @@ pub fn advise_of_root(top: &ConfigSection<'_>, identity: &ServerIdentity) {
     }
 }
 
-/// Returns whether the master has rights that its own user does not have: it is not root, but may change users. Root is
-/// checked where the listeners are known (`listen::check_root`).
+/// Returns whether the master has rights that its own user does not have, that is, whether it is not root but may
+/// change users. Root is checked where the listeners are known (`listen::refuse_reachable_root`).
 fn has_rights_to_protect() -> bool {
     !process::is_root() && process::may_change_user()
 }
@@ -76,7 +76,7 @@ fn own_name() -> String {
     name.unwrap_or_else(|| account.uid.to_string())
 }
 
-/// Returns who besides root can write to a file.
+/// Describes a user or group other than root that can write to a file.
 fn other_writers(meta: &Metadata) -> Option<String> {
     let (owner, group, mode) = (meta.uid(), meta.gid(), meta.mode());
     if mode & 0o002 != 0 {
@@ -91,7 +91,7 @@ fn other_writers(meta: &Metadata) -> Option<String> {
     (mode & 0o020 != 0 && group != 0).then(|| format!("the group {group}"))
 }
 
-/// Parses `USER_COMMENT` or `USER:GROUP`. Checks that both exist, and that this process may change to them.
+/// Parses `USER` or `USER:GROUP`. Checks that both exist, and that this process may change to them.
 pub fn parse_identity(
     section: &ConfigSection<'_>,
     what: &str,

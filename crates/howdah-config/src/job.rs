@@ -100,7 +100,7 @@ pub fn jobs(
     jobs
 }
 
-/// Returns `None` after a mistake that leaves nothing to check further.
+/// Reads one job. Returns `None` if a mistake leaves nothing else to check.
 fn job(section: &ConfigSection<'_>, server: &JobContext<'_>) -> Option<JobSettings> {
     let mistake = |key: &str, message: String| {
         section.file().mistake(section.place_of(key), message);

@@ -55,7 +55,7 @@ impl<'c> ConfiguredListeners<'c> {
             let Some(listen) = listeners.parse(&entry) else {
                 continue;
             };
-            // Port 0 requests any port, and two of them request two.
+            // Port 0 requests any free port, so two addresses with port 0 do not conflict.
             let same = |(other, _): &(ListenSettings, SourcePlace)| {
                 other.address.conflicts_with(&listen.address)
             };

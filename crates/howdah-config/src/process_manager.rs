@@ -18,7 +18,7 @@ pub(super) fn process_manager(
         Some("static") => true,
         _ => !section.has("pm") && (is_worker || matches!(overrides.children, Some(Some(_)))),
     };
-    // Read in every mode, so mistakes in these options are reported.
+    // These options are read for every `pm`, so mistakes in them are reported.
     let dynamic = dynamic(section, max_children);
     match pm.as_deref() {
         _ if is_static => ProcessManager::Static,
@@ -27,7 +27,8 @@ pub(super) fn process_manager(
     }
 }
 
-/// Returns the spare servers. Those that are not configured are derived from the cores, and fit those that are.
+/// Returns the numbers of spare servers. A number that is not configured is derived from the cores, and fits the
+/// configured ones.
 fn dynamic(section: &ConfigSection<'_>, max_children: u32) -> ProcessManager {
     let given = |key| section.number(key).map(|n| n as u32);
     let (min, max) = (given("min_spare_servers"), given("max_spare_servers"));

@@ -78,7 +78,7 @@ impl<'c> ConfigReader<'c> {
         self
     }
 
-    /// Returns what has been recorded.
+    /// Returns the recorded mistakes and advice.
     pub fn into_mistakes(self) -> Mistakes {
         self.mistakes.into_inner()
     }
@@ -294,7 +294,7 @@ impl<'c> ConfigSection<'c> {
         matches!(self.value(key), Some(OptionValue::OnOff(true)))
     }
 
-    /// Returns a number; `None` means `auto`, or for no value and no default.
+    /// Returns a number; `None` means `auto`, or that there is neither a value nor a default.
     pub fn number(&self, key: &str) -> Option<u64> {
         match self.value(key) {
             Some(OptionValue::Integer(n)) => Some(n),
@@ -302,7 +302,7 @@ impl<'c> ConfigSection<'c> {
         }
     }
 
-    /// Returns a time; `None` means `off`, or for no value and no default.
+    /// Returns a time; `None` means `off`, or that there is neither a value nor a default.
     pub fn time(&self, key: &str) -> Option<Duration> {
         match self.value(key) {
             Some(OptionValue::Time(time)) => Some(time),
@@ -410,7 +410,7 @@ impl<'c> ConfigSection<'c> {
     }
 }
 
-/// Finds the word of another program that a key is, or that it was made from.
+/// Finds the word of another program that equals a key, or from which TOML made the key.
 fn foreign_word(key: &str, value: &DeValue<'_>) -> Option<&'static ForeignWord> {
     dotted_foreign_word(key, value).or_else(|| foreign_words::find(key))
 }

@@ -1,5 +1,5 @@
-//! Redirects that lead a client in a circle by way of the site's own hosts, or in several steps. A redirect onto its own
-//! path is a mistake that `howdah-site` finds; here, other rules might end the circle, so there is advice.
+//! Finds redirects that lead a client in a circle, in several steps or by way of the site's own hosts. A redirect onto
+//! its own path is a mistake that `howdah-site` finds. Here, other rules might end the circle, so there is only advice.
 
 use howdah_site::site::SiteConfig;
 use howdah_site::site::config::{HostPattern, RuleAction, SiteRule};
@@ -12,7 +12,7 @@ use super::reader::ConfigSection;
 /// The keys of a redirect that depends on nothing but the path.
 const KEYS: [&str; 6] = ["redirect", "status", "path", "prefix", "glob", "regex"];
 
-/// How many redirects are followed. A circle of one rule shows at the second.
+/// How many redirects are followed. A circle of one rule is detected at the second redirect.
 const STEPS: usize = 3;
 
 /// Adds advice about each rule of a site that redirects its own target.
@@ -22,7 +22,7 @@ pub fn advise_of_circles(
     listeners: &ConfiguredListeners<'_>,
 ) {
     if section.file().has_mistakes() {
-        // Rules with mistakes are missing in the site.
+        // Rules with mistakes are missing in the site, so its rules do not correspond to the sections.
         return;
     }
     let sections = section.sections("rule", "site.rule");

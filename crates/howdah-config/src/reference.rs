@@ -93,7 +93,7 @@ pub fn explain(key: &str) -> Result<String, String> {
         return Ok(explain_options(part_of_name));
     }
     let words = match key.len() {
-        // A few letters are in many words.
+        // Too many words contain a text of so few letters.
         0..3 => Vec::new(),
         _ => foreign_words::containing(key),
     };

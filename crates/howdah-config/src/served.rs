@@ -30,7 +30,7 @@ impl ServeSettings {
         self.open_sites_with(Site::new)
     }
 
-    /// Reads the file of `trusted_proxies`, which contains no networks before that.
+    /// Reads the file of `trusted_proxies`. Until then, no network of that file is trusted.
     pub fn read_trusted_proxies(&self) -> Result<(), String> {
         let file = self.trusted_proxies.file.as_ref();
         let read = file.map_or(Ok(()), |file| file.read());

@@ -203,7 +203,8 @@ fn recognised_site(
     }
 }
 
-/// Returns which directory keeps this process from a root, to follow an error; empty if none does.
+/// Returns the end of an error message, which names the directory that keeps this process from a root. It is empty if
+/// no directory does.
 fn closed_hint(root: &Path) -> String {
     let closed = closed_to_this_process(root);
     closed.map_or_else(String::new, |closed| {
@@ -335,7 +336,8 @@ fn site(
     site.pool = pool(section, pools);
     site.worker = booted_worker_script(pools, &site);
     files(section, &mut site);
-    // The same as without a configuration. A front controller of the section is read afterwards.
+    // An `.htaccess` file has the same effect here as without a configuration. A front controller of the section is
+    // read afterwards.
     if section.is_on("recognise")
         && site.htaccess == HtaccessMode::On
         && htaccess::decides(&site.root) == Some(true)
@@ -354,7 +356,7 @@ fn site(
         }
         rules.extend(own);
     }
-    // The rules that recognition has added.
+    // These rules were added by recognition.
     for error in site.rules.iter().flat_map(check_rule) {
         let place = section.place_of(key_of_error(&error));
         file.mistake(place, format!("site `{}`: {error}", site.name));
@@ -441,7 +443,7 @@ fn keys_of_rule(error: &ConfigError) -> &'static [&'static str] {
     }
 }
 
-/// Returns the key that a mistake is about which was found after reading, to determine its place.
+/// Returns the key that a mistake is about, to determine the place of a mistake that was found after reading.
 fn key_of_error(error: &ConfigError) -> &'static str {
     match error {
         ConfigError::BadHost(_) | ConfigError::DuplicateHost(..) => "hosts",

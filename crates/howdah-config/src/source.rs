@@ -248,7 +248,7 @@ fn unquoted_value(line: &str) -> Option<(&str, &str)> {
     (is_assignment && is_text && !value.contains(['"', '\'', '#'])).then_some((key, value))
 }
 
-/// Returns what a text is if it is not TOML.
+/// Recognises the syntax of a text that is not TOML.
 fn foreign_syntax(text: &str) -> Option<ForeignSyntax> {
     let (_, mistakes) = DeTable::parse_recoverable(text);
     match mistakes.is_empty() {

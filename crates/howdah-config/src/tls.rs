@@ -69,7 +69,7 @@ pub struct LoadedCertificate {
 }
 
 impl LoadedCertificate {
-    /// Returns why clients refuse the certificate now or soon, with a name and what to do.
+    /// Returns a warning if clients refuse the certificate now or will soon. It begins with a name and says what to do.
     pub fn warning(&self) -> Option<String> {
         let (begin, end) = (self.certificate.not_before, self.certificate.not_after);
         let now = SystemTime::now();

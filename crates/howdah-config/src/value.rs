@@ -204,7 +204,7 @@ pub const SIZE_UNITS: &[(&str, u64)] = &[
     ("T", 1 << 40),
 ];
 
-/// Other spellings of units, in lower case, and ours.
+/// Other spellings of units, in lower case, each with ours.
 const OTHER_SIZE_UNITS: &[(&str, &str)] = &[
     ("b", ""),
     ("k", "K"),

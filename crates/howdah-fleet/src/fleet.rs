@@ -31,7 +31,8 @@ use crate::valkey::Valkey;
 /// The upper bounds of the buckets of the confirmation time histogram, in seconds.
 const CONFIRMATION_BUCKETS_SECONDS: [f64; 9] =
     [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
-/// The maximum number of received messages that wait for the thread. More are dropped, which only costs time.
+/// The maximum number of received messages that wait for the thread. Further messages are dropped, which only costs
+/// time.
 const MAX_QUEUED_MESSAGES: usize = 4096;
 /// The maximum number of different reasons that are logged for one outage.
 const MAX_LOGGED_REASONS: usize = 4;
@@ -51,8 +52,8 @@ pub struct FleetConfig {
     pub replicas: u32,
     /// The secret by which members sign the pages that they share. `None`: each member renders for itself.
     pub key: Option<RenderKey>,
-    /// How long a member must be silent to be forgotten. From then on it does not respond to writes on its own. `None`:
-    /// members are not forgotten.
+    /// How long a member must be silent before the others forget it. From then on, it does not respond to writes that
+    /// the others have not heard of. `None`: members are not forgotten.
     pub forget_after: Option<Duration>,
 }
 
@@ -126,7 +127,7 @@ pub struct Fenced;
 struct ConfirmationProgress {
     /// Writes with smaller tickets are finished.
     first_unconfirmed: WriteTicket,
-    /// Finished writes with smaller tickets are refused if they finish only now.
+    /// The responses to writes with smaller tickets must not be sent, unless the writes were confirmed earlier.
     first_unrefused: WriteTicket,
 }
 
@@ -153,8 +154,8 @@ pub type ApplyInvalidation = Box<dyn Fn(&LogEntry<InvalidationText>) + Send>;
 /// Logs an event.
 pub type ReportEvent = Box<dyn Fn(FleetEvent) + Send>;
 
-/// Returns the time since boot, including the time for which the machine was suspended, because leases expire
-/// meanwhile.
+/// Returns the time since boot, including the time for which the machine was suspended, because leases also expire
+/// during a suspension.
 fn boot_clock() -> ClockNanoseconds {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
@@ -626,7 +627,7 @@ impl FleetDriver {
         heard
     }
 
-    /// Updates the state that front threads see, the status and the log. All effects have been carried out.
+    /// Updates the state that front threads see, the status and the log. The caller has carried out all effects before.
     fn publish_state(&mut self) {
         let unpublished = self.member.first_unpublished();
         self.fleet
@@ -666,7 +667,7 @@ impl FleetDriver {
         status.let_go = self.member.unheard_writes();
         let trouble = status.trouble.clone();
         drop(status);
-        // The status is updated before, so that a writer whose write was not published finds it counted there.
+        // The status is updated before the writers wake up, so it already counts a write that was not published.
         self.fleet.confirmed.send_if_modified(|shown| {
             let modified = shown.first_unconfirmed != first;
             shown.first_unconfirmed = first;
@@ -696,7 +697,7 @@ impl FleetDriver {
             self.logged.silent = silent;
         }
         let let_go = self.member.unheard_writes();
-        // The event is reported once until there is a lease again, because every write in between causes it.
+        // Until there is a lease again, every write causes this event, so only the first one is reported.
         if let_go > self.logged.unheard_writes
             && !std::mem::replace(&mut self.logged.has_reported_unheard, true)
         {

@@ -1,4 +1,4 @@
-//! The task of one name: its state, and when something is due. [`attempt`] executes it.
+//! The task of one name: its state, and when an order is due. [`attempt`] carries the order out.
 
 mod attempt;
 
@@ -153,7 +153,7 @@ impl NameTask {
             (Some(stored), None) => schedule::renewal_time(stored.validity, None, 0.5),
         };
         match &self.record.trouble {
-            // No order is needed: the certificate could only not be written.
+            // This trouble needs no order, because only writing the certificate failed.
             Some(_) if self.unsaved => wanted,
             Some(trouble) => schedule::next_attempt(trouble.since, trouble.next, now),
             None => wanted,

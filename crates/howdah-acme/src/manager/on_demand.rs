@@ -41,7 +41,7 @@ impl Default for OnDemandLimits {
     }
 }
 
-/// A name gets no certificate now.
+/// The error that a name gets no certificate at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NameDenied;
 
@@ -134,7 +134,7 @@ pub(super) fn handle_requested_name(
 /// Asks the platform whether a name that is not configured may have a certificate.
 ///
 /// # Errors
-/// [`AcmeFailure::OnDemandDenied`]
+/// Fails with [`AcmeFailure::OnDemandDenied`].
 pub(super) async fn check_permission(shared: &ManagerState, name: &str) -> Result<(), AcmeFailure> {
     let settings = shared.settings();
     if settings.names.iter().any(|own| own == name) {

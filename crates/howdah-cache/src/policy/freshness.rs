@@ -1,4 +1,4 @@
-//! The age of a stored response, and whether it is too old: RFC 9111 §4.2, RFC 5861. Pure functions of their arguments.
+//! The age of a stored response, and whether it is too old: RFC 9111 §4.2, RFC 5861. The functions are pure.
 
 use crate::Millis;
 

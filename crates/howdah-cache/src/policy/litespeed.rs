@@ -4,7 +4,7 @@ use crate::HeaderFields;
 use crate::field::{self, members};
 
 /// The content of `X-LiteSpeed-Cache-Control` (OpenLiteSpeed's cachectrl.cpp). It may forbid caching and set a
-/// lifetime. Unlike there, it does not override `private` and `no-store` of `Cache-Control`.
+/// lifetime. Unlike in LiteSpeed, it does not override `private` and `no-store` of `Cache-Control`.
 pub(super) struct LiteSpeedControl {
     pub forbids: bool,
     pub lifetime: Option<u64>,

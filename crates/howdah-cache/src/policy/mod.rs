@@ -19,7 +19,7 @@ pub use freshness::{Freshness, PageState};
 pub use request::RequestGate;
 pub use response::{ResponseFacts, Storable};
 
-/// What is rendered for the cache, and for which request.
+/// How pages get into the cache: what is rendered, and for which request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheScheme {
     /// `cache = on`: pages are rendered for an anonymous request that the server makes, so they cannot contain anything

@@ -1,8 +1,8 @@
-//! Which requests may be answered from the cache, and rendered for it. The decision uses the request alone: method,
-//! headers, path. The query is handled by `key`.
+//! Decides which requests may be answered from the cache, and rendered for it. The decision uses the request alone:
+//! method, headers, path. The query is handled by `key`.
 //!
-//! A header that is not in the key must not influence a shared page. Under [`CacheScheme::CleanRoom`] PHP does not see such
-//! headers; this module looks for those that make the *visitor* expect a personal response.
+//! A header that is not in the key must not influence a shared page. Under [`CacheScheme::CleanRoom`] PHP does not see
+//! such headers; this module looks for those that make the *visitor* expect a personal response.
 
 use super::{CacheRules, CacheScheme};
 use crate::cookie;

@@ -1,5 +1,5 @@
-//! Which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx' `X-Accel-Expires`. Only
-//! this module creates a [`Storable`].
+//! Decides which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx' `X-Accel-Expires`.
+//! Only this module creates a [`Storable`].
 
 pub use super::facts::ResponseFacts;
 use super::lifetime::freshness;
@@ -39,8 +39,7 @@ impl Storable {
         &self.vary
     }
 
-    /// Returns whether the header `name` is not stored (those of `no-cache="…"` and `Connection`, and those that never
-    /// are).
+    /// Returns whether the header `name` is not stored: `no-cache="…"` or `Connection` names it, or it is never stored.
     pub fn omits(&self, name: &[u8]) -> bool {
         self.omitted.iter().any(|n| n.eq_ignore_ascii_case(name)) || never_stored(name)
     }
@@ -107,7 +106,7 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
     }
     let clean = rules.scheme == CacheScheme::CleanRoom;
     let has = |name: &'static [u8]| field::first(fields, name).is_some();
-    // Even if the response is `public`: a stored cookie would give one visitor's session to all.
+    // This holds even if the response is `public`: a stored cookie would give one visitor's session to all.
     if has(b"set-cookie") || (clean && has(b"set-cookie2")) {
         return Err(Pass::SetCookie);
     }
@@ -156,7 +155,7 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
         omitted: left_out,
         tags: Tags::from_headers(fields)?,
         max_object: rules.max_object,
-        // No body is larger than the largest number of seconds.
+        // `seconds` reduces a larger length to `MAX_SECONDS`, so the real length is unknown then.
         announced: announced.filter(|n| *n < field::MAX_SECONDS),
     })
 }
@@ -181,8 +180,8 @@ fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result
 }
 
 /// Returns the headers by which a response varies. `Accept-Encoding` is not one of them: the body is stored plain and
-/// encoded here. Under [`CacheScheme::CleanRoom`] neither is `Cookie`: the page was rendered without cookies, and it answers
-/// only requests that have no relevant one.
+/// encoded here. Under [`CacheScheme::CleanRoom`] `Cookie` is not one of them either: the page was rendered without
+/// cookies, and it answers only requests that have no relevant one.
 fn vary(fields: &HeaderFields<'_>, clean: bool) -> Result<Vec<Vec<u8>>, Pass> {
     let encoded = field::first(fields, b"content-encoding").is_some();
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! RFC 9111 §3 and §4.2, section by section: calls of `judge`, with cases that read like the text.
+//! Tests `decide_storable` along RFC 9111 §3 and §4.2, section by section, with cases that read like the text.
 
 use super::*;
 use crate::Millis;
@@ -37,7 +37,7 @@ fn wordpress() -> CacheRules {
     }
 }
 
-/// Checks that `judge` returns this lifetime in seconds, or this reason.
+/// Checks that `decide_storable` returns this lifetime in seconds, or this reason.
 #[track_caller]
 fn check(rules: &CacheRules, status: u16, lines: &[(&str, &str)], expected: Result<u64, Pass>) {
     let got = ask(rules, status, lines).map(|s| s.freshness().lifetime / 1000);
@@ -87,7 +87,7 @@ fn forbidding_directives_override_permissive_ones() {
         check(&wordpress(), 200, &[public, line], Err(why));
         check(&rfc(), 200, &[public, line], Ok(600));
     }
-    // What PHP's session_start() sends (session_cache_limiter nocache).
+    // PHP's session_start() sends these headers (session_cache_limiter nocache).
     let session = [
         ("Expires", "Thu, 19 Nov 1981 08:52:00 GMT"),
         ("Cache-Control", "no-store, no-cache, must-revalidate"),

@@ -51,7 +51,8 @@ struct PageWeight {
 
 impl PageWeight {
     fn of(page: &Object) -> PageWeight {
-        // In this order: a form that is made meanwhile is missing here, and so is counted later.
+        // The forms are read before the bytes: a form that is made in between is missing in `forms`, so it is counted
+        // again later.
         let forms = page.existing_forms();
         let weight = page.memory_bytes();
         PageWeight { forms, weight }
@@ -104,7 +105,7 @@ impl Lifecycle<Box<[u8]>, MemoryEntry> for Evictions {
 
     fn begin_request(&self) {}
 
-    /// Not `on_evict`, which is also called for replaced entries.
+    /// This is not `on_evict`, because that is also called for replaced entries.
     fn before_evict(&self, (): &mut (), key: &Box<[u8]>, slot: &mut MemoryEntry) {
         self.count.fetch_add(1, Ordering::Relaxed);
         if let (Some(below), MemoryEntry::Page(page, _)) = (&self.disk, slot) {
@@ -152,7 +153,7 @@ impl MemoryStore {
         MemoryStore::with_disk(None, capacity, largest)
     }
 
-    /// As [`MemoryStore::new`], above a disk.
+    /// Does the same as [`MemoryStore::new`], above a disk.
     pub fn with_disk(below: Option<Arc<DiskSites>>, capacity: u64, largest: u64) -> MemoryStore {
         // The bytes are divided among the shards, and an object must fit into one.
         let shards = (capacity / (largest * 2).max(1)).clamp(1, 16) as usize;
@@ -256,8 +257,9 @@ impl MemoryStore {
         }
     }
 
-    /// As [`MemoryStore::find`], on disk: a page found there is loaded into memory. All callers that need the same page wait
-    /// for one read of its file. Call it when [`MemoryStore::find`] found nothing; it waits only if there may be a file.
+    /// Does the same as [`MemoryStore::find`] on disk: a page found there is loaded into memory. All callers that need
+    /// the same page wait for one read of its file. Call it when [`MemoryStore::find`] found nothing; it waits only if
+    /// there may be a file.
     pub async fn find_on_disk(
         &self,
         key: &[u8],
@@ -300,8 +302,8 @@ impl MemoryStore {
         PageLookup::NotFound
     }
 
-    /// Returns whether a request would search the disk for a key. A file that does not fit into memory, which may have
-    /// become smaller since, is not read: each reader would have a copy.
+    /// Returns whether a request would search the disk for a key. A file that does not fit into memory (the limit may
+    /// be lower than when the file was written) is not read, because each reader would have a copy.
     pub fn may_be_on_disk(&self, key: &[u8], now: Millis) -> bool {
         let below = self.disk.as_ref();
         below.is_some_and(|below| below.may_contain(key, now, self.capacity))
@@ -318,7 +320,7 @@ impl MemoryStore {
             }
             Some(RecordContent::Page(page)) => MemoryEntry::of(Arc::from(page)),
             Some(RecordContent::Varies(names)) => MemoryEntry::Varies(Arc::new(Variants { names })),
-            // The followers wake when the leader completes.
+            // The leader is dropped here, which wakes the followers.
             None => return RenderOutcome::Passed(Pass::FlightFailed),
         };
         let there = match self.pages.get_value_or_guard(&own, Some(Duration::ZERO)) {

@@ -167,7 +167,7 @@ impl PhpChoice {
     }
 }
 
-/// What a PHP is to do, which decides between the programs of a machine.
+/// The purpose of a PHP program, which decides between the programs of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PhpUse {
     /// Serve requests: php-fpm is preferred, so that a site that comes from it keeps its php.ini.
@@ -181,8 +181,8 @@ pub enum PhpUse {
 /// for it.
 ///
 /// # Errors
-/// There is no such PHP, or no library fits it. If there are several candidates, the reason is that of the preferred
-/// one.
+/// Fails if there is no such PHP, or if no library fits it. If there are several candidates, the error is about the
+/// preferred one.
 pub fn find(configured: Option<&PhpChoice>, purpose: PhpUse) -> Result<PhpProgram, PhpUnfit> {
     let named = std::env::var(PHP_VARIABLE)
         .ok()
@@ -263,7 +263,7 @@ fn built_library(name: &str) -> Option<PathBuf> {
 pub struct PhpVersion {
     /// PHP's version.
     pub php: String,
-    /// `NTS`
+    /// `NTS` or `ZTS`: whether PHP is built for threads.
     pub thread_safety: String,
 }
 

@@ -1,5 +1,5 @@
-//! Which versions of PHP have security holes that PHP's own later releases have fixed. At each security release of PHP,
-//! change [`TABLE_DATE`] and [`SERIES`].
+//! Knows which versions of PHP have security holes that PHP's own later releases have fixed. At each security release
+//! of PHP, change [`TABLE_DATE`] and [`SERIES`].
 
 use std::time::SystemTime;
 
@@ -14,13 +14,13 @@ const TABLE_DATE: Date = date(2026, 11, 19);
 /// A series of PHP that gets security fixes, or got them until recently.
 struct Series {
     numbers: [u32; 2],
-    /// The last number of the newest release that fixed security holes.
+    /// The last part of the version number of the newest release that fixed security holes.
     safe_since: u32,
     /// The last day on which PHP's developers fix security holes (php.net/supported-versions).
     supported_until: Date,
 }
 
-/// The oldest series first. Any older series is not supported any more.
+/// The series, from the oldest to the newest. Any older series is not supported any more.
 const SERIES: [Series; 4] = [
     Series {
         numbers: [8, 2],
@@ -44,8 +44,8 @@ const SERIES: [Series; 4] = [
     },
 ];
 
-/// Returns advice about a version of PHP that has known security holes or gets no fixes any more. The version alone does
-/// not prove either, because distributions fix holes without changing it.
+/// Returns advice about a version of PHP that has known security holes or gets no fixes any more. The version alone
+/// does not prove either, because distributions fix holes without changing it.
 pub fn warning(version: &str) -> Option<String> {
     let now = Timestamp::try_from(SystemTime::now()).ok()?;
     warning_on(version, now.to_zoned(TimeZone::UTC).date())

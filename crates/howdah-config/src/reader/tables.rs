@@ -60,7 +60,7 @@ impl<'c> ConfigSection<'c> {
                 ),
             }
         }
-        // Sorted into the order of the file.
+        // The sections are sorted into the order of the file.
         sections.sort_by_key(|(label, _)| label.place.as_ref().map(|p| p.start));
         sections
     }

@@ -39,7 +39,7 @@ struct JoinedSession {
     /// The number of an entry that a hint announced before this member had all the entries that precede it.
     announced_entry: u64,
     peers: Peers,
-    /// When the exchange was sent whose reply last showed the rows.
+    /// When the member sent the last exchange whose reply contained the rows.
     rows_requested_at: ClockNanoseconds,
 }
 
@@ -85,9 +85,9 @@ pub struct FleetMember<E> {
     leaving: bool,
     /// Members that the next exchange is to forget.
     members_to_forget: Vec<MemberName>,
-    /// When the last exchange was sent that makes the others rely on this member. `None` if there was none.
+    /// When the member sent the last exchange that makes the others rely on it. `None` if there was no such exchange.
     last_reached_at: Option<ClockNanoseconds>,
-    /// No other member has heard of the last write before this ticket, and its response must not be sent.
+    /// See [`FleetMember::first_unrefused`].
     first_unrefused: WriteTicket,
     writes: OwnWrites<E>,
 }
@@ -159,8 +159,8 @@ impl<E: Clone + PartialEq> FleetMember<E> {
         }
     }
 
-    /// Writes with smaller tickets that become confirmed only now are refused instead: no other member has heard of
-    /// them, and their responses must not be sent.
+    /// Returns the first ticket that is not refused. If a write with a smaller ticket was not confirmed before this
+    /// ticket changed, no other member has heard of it, and its response must not be sent.
     pub fn first_unrefused(&self) -> WriteTicket {
         self.first_unrefused
     }
@@ -326,7 +326,8 @@ impl<E: Clone + PartialEq> FleetMember<E> {
         })
     }
 
-    /// The exchange has failed or takes too long. It is unknown whether the registry has carried it out or will do so.
+    /// Handles an exchange that has failed or takes too long. It is unknown whether the registry has carried it out or
+    /// will do so.
     pub fn fail_exchange(&mut self, now: ClockNanoseconds) {
         if self.in_flight.take().is_some() {
             self.next_exchange_at = now.saturating_add(self.timing.renew / 4);

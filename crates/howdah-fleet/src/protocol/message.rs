@@ -18,8 +18,8 @@ pub fn placeholder_session(name: &MemberName) -> SessionId {
     hash | 1 << 63
 }
 
-/// A process of Valkey that has not been emptied: its run ID, its replication ID, and a random value that is drawn when
-/// the registry is found empty.
+/// Identifies a process of Valkey that has not been emptied. It consists of the run ID, the replication ID, and a
+/// random value that is drawn when the registry is found empty.
 pub type Incarnation = Arc<str>;
 
 /// An entry of the log.

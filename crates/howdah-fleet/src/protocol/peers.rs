@@ -29,8 +29,8 @@ struct ObservedPeer {
 pub(super) struct Peers(BTreeMap<SessionId, ObservedPeer>);
 
 impl Peers {
-    /// Updates the peers from the rows of a reply that arrived at `now`. `before` is the time at which the exchange was
-    /// sent whose reply last showed the rows; every change since then happened after it.
+    /// Updates the peers from the rows of a reply that arrived at `now`. `before` is the time at which the member sent
+    /// the last exchange whose reply contained the rows, so the rows can only have changed after it.
     pub fn update(
         &mut self,
         own: SessionId,

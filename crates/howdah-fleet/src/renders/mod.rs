@@ -178,8 +178,8 @@ impl Renders {
         self.counters.sums()
     }
 
-    /// Finds out who renders a page. If another member does, waits for its render until `deadline`. `position` is the
-    /// position of this member: a render that began before it is useless.
+    /// Finds out which member renders a page. If it is another member, waits for its render until `deadline`.
+    /// `position` is the position of this member: a render that began before it is useless.
     pub async fn request_render(
         self: &Arc<Renders>,
         page: PageName,
@@ -222,7 +222,7 @@ impl Renders {
         let number = self.tokens.fetch_add(1, Ordering::Relaxed);
         let token = format!("{:x}-{number:x}", self.token_prefix);
         let mut discard = false;
-        // Subscribed before Valkey is asked, so that no end of a lead is missed.
+        // The subscription begins before Valkey is asked, so that no end of a lead is missed.
         let mut ended = LeadEndSubscription::new(self, &page);
         loop {
             let kept = self
@@ -295,7 +295,7 @@ impl<'r> LeadEndSubscription<'r> {
 impl Drop for LeadEndSubscription<'_> {
     fn drop(&mut self) {
         let mut ended = lock(&self.renders.lead_ends);
-        // The remaining receiver is the one of this subscription.
+        // If only one receiver remains, it belongs to this subscription.
         if ended
             .get(&self.page)
             .is_some_and(|s| s.receiver_count() <= 1)

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The outcome of a render that members may share. After all but the first two, this member renders for itself.
+/// The outcome of a render that members may share. With every outcome except the first two, this member renders the
+/// page for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FleetRenderOutcome {
     /// The page that another member rendered is stored here.

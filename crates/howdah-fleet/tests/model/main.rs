@@ -128,7 +128,7 @@ struct ModelState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ModelAction {
-    /// Time advances, and each member that can has an exchange.
+    /// Time advances, and each member that reaches the registry has an exchange.
     Tick,
     /// A script on a member writes.
     Write(usize),

@@ -159,7 +159,7 @@ impl CacheDirectory {
                 _ => {}
             }
         }
-        // Files that were being written when a server died.
+        // These files were being written when a server died.
         for entry in fs::read_dir(path.join("new")).map_err(io("list the directory"))? {
             let path = entry.map_err(io("list the directory"))?.path();
             fs::remove_file(path).map_err(io("remove an unfinished file"))?;

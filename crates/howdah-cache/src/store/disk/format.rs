@@ -144,8 +144,8 @@ pub fn encode(record: &PageRecord) -> Option<Vec<Bytes>> {
     }
 }
 
-/// As [`encode`], for a page whose key in memory begins with its site's number. Returns `None` if the description would
-/// be too long.
+/// Does the same as [`encode`] for a page whose key in memory begins with its site's number. Returns `None` if the
+/// description would be too long.
 pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> Option<Vec<Bytes>> {
     let mut out = RecordWriter::begin(owner, key, b'P');
     out.bytes(url_key);
@@ -186,7 +186,7 @@ pub fn encode_page(owner: &Owner, key: &[u8], url_key: &[u8], page: &Object) -> 
     Some(parts)
 }
 
-/// As [`encode`], for the names of the headers by which a URL's pages vary.
+/// Does the same as [`encode`] for the names of the headers by which a URL's pages vary.
 pub fn encode_varies(owner: &Owner, key: &[u8], names: &[Vec<u8>]) -> Option<Vec<Bytes>> {
     let mut out = RecordWriter::begin(owner, key, b'V');
     out.list(names);

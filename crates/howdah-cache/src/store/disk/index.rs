@@ -60,7 +60,7 @@ impl Lifecycle<FileName, IndexEntry> for EvictedFiles {
         Vec::new()
     }
 
-    /// Not `on_evict`, which is also called for replaced entries.
+    /// This is not `on_evict`, because that is also called for replaced entries.
     fn before_evict(&self, evicted: &mut Vec<FileName>, name: &FileName, _: &mut IndexEntry) {
         evicted.push(*name);
     }

@@ -64,7 +64,7 @@ pub struct PurgeJournal {
 
 #[derive(Debug)]
 struct JournalState {
-    /// The open file; `NoJournal` if it could not be written and was removed.
+    /// The open file; `None` if it could not be written and was removed.
     file: Option<File>,
     length: u64,
     /// The length in bytes of the file when it was new.
@@ -102,7 +102,7 @@ impl generation::PurgeRecorder for SiteJournal {
     }
 }
 
-/// Returns the id of this boot of the machine, or `NoJournal` if the kernel does not provide one.
+/// Returns the id of this boot of the machine, or `None` if the kernel does not provide one.
 pub fn boot_id() -> Option<[u8; 16]> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -117,7 +117,7 @@ fn secret() -> io::Result<[u8; 16]> {
 
 impl PurgeJournal {
     /// Opens the journal of a directory whose lock the caller holds. `boot` is the id of the current boot; if it is
-    /// `NoJournal`, only a journal that was closed is accepted.
+    /// `None`, only a journal that was closed is accepted.
     pub fn open(
         directory: &Path,
         boot: Option<[u8; 16]>,
@@ -322,7 +322,8 @@ impl JournalState {
         }
     }
 
-    /// Removes the journal, so the next start does not miss a purge that was not recorded.
+    /// Removes the journal, so the next start begins with an empty cache instead of missing a purge that was not
+    /// recorded.
     fn remove_journal(&mut self, directory: &Path) {
         self.file = None;
         if let Err(error) = fs::remove_file(directory.join(FILE_NAME)) {
@@ -341,7 +342,7 @@ impl JournalState {
 
     fn write_new_file(&mut self, directory: &Path, durable: bool) -> io::Result<()> {
         let mut out = self.header.encode().to_vec();
-        // The number at which sites to come begin.
+        // The number at which future sites begin.
         out.extend_from_slice(&frame_record(
             &[b"N", &self.next_number.to_le_bytes()[..]].concat(),
         ));

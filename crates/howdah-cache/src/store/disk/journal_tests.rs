@@ -1,4 +1,4 @@
-//! What a journal preserves over a kill, and what it rejects.
+//! Tests which records a journal preserves when the process is killed, and which journals are rejected.
 
 use super::*;
 use crate::generation::PageValidity;
@@ -131,7 +131,7 @@ fn journal_of_another_boot_counts_only_if_closed() {
     let (journal, fresh) = at(directory.path(), BOOT, 3000);
     assert_eq!(fresh, None);
     drop(journal);
-    // Opening has removed the mark that it is closed.
+    // Opening the journal has removed the mark that it was closed.
     let (_, fresh) = at(directory.path(), other, 3000);
     assert_eq!(fresh, Some(FreshStart::MachineStopped));
     let (_, fresh) = at(directory.path(), None, 3000);

@@ -1,6 +1,6 @@
 //! Pages on disk, below those in memory: one file per page, written after the page's first response and read when the
-//! page is not in memory. A restart keeps them, and the purges that were acknowledged. A damaged file is a named miss
-//! and is removed.
+//! page is not in memory. A restart keeps them, and the purges that were acknowledged. A damaged file counts as a miss,
+//! is reported with the name of its fault, and is removed.
 //!
 //! - [`format`]: a page as bytes. [`journal`]: the purges, and what a crash may lose.
 //! - [`directory`]: its owner, its lock, the places of files. [`index`]: which files exist, and which are evicted.
@@ -9,11 +9,11 @@
 //!
 //! # Who waits for the disk
 //!
-//! Only a request that PHP would otherwise have to answer. One thread writes and removes files and scans the directory
-//! after a start; two more threads read. A request's thread puts an order into a bounded queue and continues. If the
-//! queue is full, the page is not written, or not searched for ([`DiskFault::DiskBusy`]). The only thing that a request's
-//! thread writes itself is a line in the journal, into the kernel's memory, when it purges: the line must be written
-//! before the response is sent.
+//! A request waits for the disk only if PHP would otherwise have to answer it. One thread writes and removes files and
+//! scans the directory after a start; two more threads read. A request's thread puts an order into a bounded queue and
+//! continues. If the queue is full, the page is not written, or not searched for ([`DiskFault::DiskBusy`]). The only
+//! thing that a request's thread writes itself is a line in the journal, into the kernel's memory, when it purges: the
+//! line must be written before the response is sent.
 
 pub mod directory;
 pub mod fault;
@@ -280,7 +280,7 @@ impl DiskStore {
     /// stopped, too. Gives up after `patience`. Returns whether it was done.
     pub fn close(&self, patience: Duration) -> bool {
         let (done, closed) = mpsc::channel();
-        // Sent with `send`, which waits if the queue is full instead of failing.
+        // `send` waits if the queue is full, instead of failing.
         self.shared.waiting.fetch_add(1, Ordering::AcqRel);
         self.shared.orders.send(WriteJob::Close(done)).is_ok()
             && closed.recv_timeout(patience).is_ok_and(|closed| closed)

@@ -20,7 +20,8 @@ pub struct DiskSites {
 }
 
 impl DiskSites {
-    /// Begins with these sites; see [`DiskStore::begin`]. `None` is a site whose pages are not kept.
+    /// Keeps only the pages of these sites from now on; see [`DiskStore::begin`]. `None` is a site whose pages are not
+    /// kept.
     pub fn new(disk: Arc<DiskStore>, owners: &[Option<Owner>]) -> DiskSites {
         let known: Vec<Owner> = owners.iter().copied().flatten().collect();
         let mut generations = disk.begin(&known).into_iter();
@@ -74,7 +75,7 @@ impl DiskSites {
         }
     }
 
-    /// Orders the names of the headers to be written by which a URL's pages vary.
+    /// Orders the writer to store the names of the headers by which a URL's pages vary.
     pub fn write_varies(&self, key: &[u8], names: &[Vec<u8>]) {
         let Some((owner, _)) = self.site(key) else {
             return;
@@ -99,7 +100,8 @@ impl DiskSites {
         };
         let shared = &self.disk.shared;
         let name = shared.file_name(owner, without_site(key));
-        // Read first: a file that the index lacks afterwards did not exist.
+        // This is read before the index: if the scan is complete and the index then lacks the file, the file did not
+        // exist.
         let looked_through = shared.is_scanned.load(Ordering::Acquire);
         match shared.index.get(name) {
             Some(entry) => {

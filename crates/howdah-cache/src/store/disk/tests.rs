@@ -1,4 +1,4 @@
-//! Tests of the store as a whole: what a restart preserves, what a crash may lose, what damage does.
+//! Tests the store as a whole: which pages a restart preserves and a crash may lose, and the effect of damaged files.
 
 use std::fs;
 use std::path::Path;
@@ -470,7 +470,7 @@ fn evicted_page_is_written_with_its_encoded_forms() {
     let pushed_out = (0..10_000).any(|n| {
         let path = format!("/{n}");
         store.keep(&path, "x");
-        // Visited, so it counts for more than the unvisited page.
+        // The page is visited, so it counts for more than the unvisited page.
         store.look(&path);
         store.memory.usage().evictions > 100 && store.look("/a").is_none()
     });

@@ -223,7 +223,7 @@ impl Writer {
         };
         match &record.content {
             RecordContent::Page(page) => {
-                // The key as it is in memory, after its site's number.
+                // `validity_of` expects the key as it is in memory, where the site's number precedes it.
                 let url_key = [&[0; 4], &page.url_key[..]].concat();
                 generations.validity_of(page.born, &url_key, &page.tags) != PageValidity::Purged
             }
@@ -255,7 +255,7 @@ impl Writer {
         match left.directories.pop() {
             Some(directory) => match fs::read_dir(&directory) {
                 Ok(files) => left.files = Some(files),
-                // A file where only directories belong.
+                // This is a file, although only directories belong here.
                 Err(_) => self.remove_file(&directory),
             },
             None => {
@@ -275,7 +275,7 @@ impl Writer {
             return self.remove_file(path);
         }
         if shared.index.contains(name) {
-            // Written since the start.
+            // The file was written since the start.
             return;
         }
         match read_summary(path) {
