@@ -97,7 +97,7 @@ enum ForkedTask {
     Scripts(ScriptsOperation, OwnedFd),
 }
 
-/// How many seconds compiling scripts may take; longer than a reload waits for it.
+/// How many seconds compiling scripts may take. A reload does not wait that long for it.
 const MAX_COMPILE_SECONDS: u32 = 30;
 
 /// Runs the zygote until the front closes the control socket.
@@ -151,7 +151,7 @@ fn report_failure(name: &str, message: String) {
 }
 
 /// Reports a failure and exits. The shim calls this when it has found that PHP's startup would end the process without
-/// a reason.
+/// giving a reason.
 pub fn fail_startup(name: &str, message: String) -> ! {
     report_failure(name, message);
     sys::exit_now(1)
@@ -305,7 +305,7 @@ impl Zygote {
         }
     }
 
-    /// Executes a command of the front. Breaks in a process that was forked for the command.
+    /// Executes a command of the front. Returns `Break` in a process that was forked for the command.
     fn execute(
         &mut self,
         command: ZygoteCommand,

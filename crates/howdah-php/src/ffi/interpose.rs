@@ -1,8 +1,9 @@
 //! The functions of the C library that this library replaces for PHP and its extensions. A library in LD_PRELOAD comes
 //! before the C library in the search for a symbol, so PHP's calls arrive here.
 //!
-//! The replacements are in C (`shim/core`: host.c, cwd.c, timers.c, timer_signals.c, forks.c, opcache.c). rustc exports only symbols that are
-//! defined in Rust, so each name is a jump to the C function, which leaves the arguments where the caller put them.
+//! The replacements are in C (`shim/core`: host.c, cwd.c, timers.c, timer_signals.c, forks.c, opcache.c). rustc exports
+//! only symbols that are defined in Rust, so each name is a jump to the C function, which leaves the arguments where the
+//! caller put them.
 
 macro_rules! interpose {
     ($($name:ident => $replacement:ident,)*) => {

@@ -19,7 +19,7 @@ enum WorkerPlace {
     ToStart { at: u64 },
     /// A worker has run as process `pid` since this time (ms).
     Running { pid: i32, since: u64 },
-    /// This place stays without a worker.
+    /// No worker is started under this number any more.
     Empty,
 }
 
