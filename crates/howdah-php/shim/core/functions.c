@@ -130,8 +130,8 @@ static PHP_RSHUTDOWN_FUNCTION(howdah)
 	return SUCCESS;
 }
 
-/* Runs just before sapi_deactivate(), which would read the rest of a request body. The front discards the rest of, for
- * example, a multi-gigabyte upload that the script did not read. */
+/* Runs just before sapi_deactivate(), which would read the rest of a request body, for example of a multi-gigabyte
+ * upload that the script did not read. The front discards the rest instead. */
 static ZEND_MODULE_POST_ZEND_DEACTIVATE_D(howdah)
 {
 	SG(post_read) = 1;

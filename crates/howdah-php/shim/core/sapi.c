@@ -1,6 +1,7 @@
 /* The SAPI: the functions that PHP's core calls to read a request and write a response. It follows
  * sapi/fpm/fpm/fpm_main.c and sapi/apache2handler/sapi_apache2.c of php-src; where those two differ, a comment says
- * which one this file follows. It knows nothing of the ring or of wake-ups, which are on the Rust side of the leaves. */
+ * which one this file follows. It knows nothing of the ring or of wake-ups, which are on the Rust side of the leaves.
+ */
 #include "core/internal.h"
 #include "effects/effects.h"
 #include "zend_exceptions.h"
@@ -121,7 +122,7 @@ void howdah_logf(int level, const char *format, ...)
 
 static void log_message(const char *message, int syslog_type)
 {
-	/* error_log($message, 4) passes -1, which is no level; it gets the level of error_log($message). */
+	/* error_log($message, 4) passes -1, which is not a level; the message gets the level of error_log($message). */
 	howdah_log(syslog_type < 0 ? LOG_NOTICE : syslog_type, message, strlen(message));
 }
 

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Begins a request without a script, which never ends: the process exits. */
+/* Begins a request without a script. The request never ends, because the process exits. */
 static bool begin(void)
 {
 	if (howdah_request_startup() == FAILURE) {
@@ -104,7 +104,7 @@ void howdah_scripts_compile(const char *paths, size_t len, uint32_t seconds)
 		const char *nul, *at = paths;
 		if (begin()) {
 			while (at < end && (nul = memchr(at, '\0', (size_t)(end - at))) && time(NULL) < until) {
-				/* Only paths of the file system, since a stream could run code. */
+				/* Only paths of the file system are compiled, since a stream could run code. */
 				if (*at == '/') {
 					compile(at, (size_t)(nul - at));
 				}

@@ -353,7 +353,7 @@ static void make_form(request_t *request, const howdah_run_request_t *seen, cons
 		SEPARATE_ARRAY(found);
 		ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(found), one) {
 			if (Z_TYPE_P(one) == IS_ARRAY) {
-				/* Swoole has PHP's keys except for this one. */
+				/* Swoole has the same keys as PHP except for this one. */
 				SEPARATE_ARRAY(one);
 				zend_hash_str_del(Z_ARRVAL_P(one), "full_path", sizeof("full_path") - 1);
 				zval *paths = zend_hash_str_find(Z_ARRVAL_P(one), "tmp_name", sizeof("tmp_name") - 1);

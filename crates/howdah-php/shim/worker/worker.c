@@ -3,8 +3,8 @@
  *
  * ```
  * boot ─► asks ─► [begin: site's settings, input, superglobals] callback [end: shutdown functions,
- *          ▲       session, output, uploads; the answer is complete] script's own code ─┐
- *          └──────────────── what the request has changed is undone ◄───────────────────┘
+ *          ▲       session, output, uploads; the response is complete] script's own code ─┐
+ *          └──────────────── the changes of the request are undone ◄──────────────────────┘
  * ```
  * The semantics are FrankenPHP's (frankenphp_handle_request() of frankenphp.c), but more is reset, see state.c.
  * The steps are those of php_request_startup() and php_request_shutdown(), in their order, without those that would

@@ -1,7 +1,7 @@
 //! The event loop of one worker of a Swoole server: it accepts connections, receives whole requests, passes them to the
-//! script one after another, and sends the script's responses. It calls no PHP: [`SwooleWorker::next_event`] returns the
-//! next event, and the shim calls the script and asks again. It knows nothing about response headers, which the shim
-//! writes.
+//! script one after another, and sends the script's responses. It calls no PHP: [`SwooleWorker::next_event`] returns
+//! the next event, and the shim calls the script and asks again. It knows nothing about response headers, which the
+//! shim writes.
 //!
 //! The loop is edge-triggered: a connection is registered once, and a request over a persistent connection costs one
 //! `recv` and one `send`. Every wait has a limit: the header and the body must arrive in time, the response must be
@@ -194,8 +194,8 @@ impl SwooleWorker {
 
     fn listen(&mut self) -> std::io::Result<()> {
         if !self.listening && self.leaving_since.is_none() {
-            // EPOLLEXCLUSIVE is not set. With it, the kernel would notify only one worker of a connection, and would not
-            // notify the others if that worker is ahead and leaves the connection to them. Without it, idle workers
+            // EPOLLEXCLUSIVE is not set. With it, the kernel would notify only one worker of a connection, and would
+            // not notify the others if that worker is ahead and leaves the connection to them. Without it, idle workers
             // sometimes wake up in vain, but busy workers do not.
             sys::epoll_add(
                 &self.epoll,
@@ -288,8 +288,8 @@ impl SwooleWorker {
     fn on_event(&mut self, data: u64, events: EventFlags) -> Option<WorkerEvent> {
         match data {
             LISTENER_MARK => self.accept(),
-            // The loop takes the requests of signals (`take_signal_requests`). The bell is edge-triggered, so it need not be
-            // emptied.
+            // The loop takes the requests of signals (`take_signal_requests`). The bell is edge-triggered, so it need
+            // not be emptied.
             BELL_MARK => None,
             id => {
                 let connection = self.connection(id)?;

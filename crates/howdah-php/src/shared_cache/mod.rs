@@ -40,8 +40,8 @@ const MAX_TRACKED_READS: usize = 100_000;
 pub enum StoreResult {
     /// The value is in the cache.
     Stored,
-    /// The value was not stored because there is one already (`howdah_cache_add()`), or was one since this request read
-    /// it.
+    /// `howdah_cache_add()` did not store the value because there is one already, or because another process has
+    /// changed it since this request read it.
     AlreadyPresent,
     /// The value was not stored: there is no room, the cache is not available now, or another process has changed the
     /// value since this request read it. Except in `howdah_cache_add()`, a former value is gone, too.

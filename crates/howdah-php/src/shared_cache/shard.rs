@@ -474,8 +474,8 @@ impl<'a> LockedShard<'a> {
     }
 
     /// Removes the oldest entry from the ring. Returns its words (`Some(Some(_))`) if the entry has been read, is still
-    /// valid and has at most `may_move` words, and `Some(None)` for any other entry. Returns `None` if the ring is empty
-    /// or inconsistent.
+    /// valid and has at most `may_move` words, and `Some(None)` for any other entry. Returns `None` if the ring is
+    /// empty or inconsistent.
     fn evict(
         &mut self,
         is_current: impl Fn(&ShardEntry<'_>) -> bool,

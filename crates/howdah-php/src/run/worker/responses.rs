@@ -95,8 +95,8 @@ impl SwooleWorker {
         false
     }
 
-    /// Completes the response. The request is kept while the script's callback runs, because the callback may still read
-    /// it.
+    /// Completes the response. The request is kept while the script's callback runs, because the callback may still
+    /// read it.
     pub fn finish_response(&mut self, id: u64, keep: bool) {
         if let Some(connection) = self.answering(id)
             && !keep

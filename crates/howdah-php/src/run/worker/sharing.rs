@@ -8,7 +8,8 @@ const MAX_LEAD: u64 = 4;
 /// The pause before that worker checks again (ms), and the maximum number of checks.
 const ACCEPT_PAUSE_MS: u64 = 2;
 const MAX_ACCEPT_CHECKS: u32 = 50;
-/// How many connections the worker accepts after the pause even if it is still ahead, since the others may not get to run.
+/// How many connections the worker accepts after the pause even if it is still ahead, since the others may not get to
+/// run.
 const ACCEPTS_BEFORE_CHECK: u32 = 8;
 
 impl SwooleWorker {
