@@ -16,7 +16,7 @@ pub enum Counter {
     Closed,
     /// Requests received since the start.
     Requests,
-    /// Requests refused as malformed since the start.
+    /// Requests refused as malformed, too large or too slow since the start.
     Refused,
     /// 1 once `workerStart` has returned, 0 before.
     Ready,

@@ -87,7 +87,7 @@ pub enum WorkerEvent {
     Connected(u64),
     /// This connection has been closed. Reported only if the script has callbacks for `connect` and `close`.
     Closed(u64),
-    /// The worker exits: its requests are finished, or its time for that is over.
+    /// The worker exits, because all its connections are closed or because its time for that is over.
     Leave,
 }
 
@@ -123,8 +123,8 @@ pub struct SwooleWorker {
     open_connections: u64,
     /// The connection whose request the script is handling, and whether the response is complete.
     current_call: Option<(u64, bool)>,
-    /// That connection must be closed. The script may still read its request, so it is closed after the callback
-    /// returns.
+    /// Whether the connection of `current_call` must be closed. This happens after the callback returns, because the
+    /// script may still read its request.
     close_pending: bool,
     /// Connections to check again without an event from the kernel.
     resumable: VecDeque<u64>,
@@ -425,7 +425,7 @@ impl SwooleWorker {
         }
     }
 
-    /// Sends an error response to a malformed request and closes the connection.
+    /// Sends an error response to a request that is malformed, too large or too slow, and closes the connection.
     fn refuse(&mut self, id: u64, why: ReceiveRefusal) {
         self.counters.add(Counter::Refused, 1);
         let now = self.now;
@@ -481,7 +481,7 @@ impl SwooleWorker {
         }
     }
 
-    /// Stops accepting. The worker exits when its running requests are finished.
+    /// Stops accepting. The worker exits when its connections are closed, or after `max_wait`.
     pub fn begin_leaving(&mut self) {
         if self.leaving_since.is_none() {
             self.stop_listening();
