@@ -57,8 +57,8 @@ void howdah_forks_seen(void)
 	has_forked = true;
 }
 
-/* As php-fpm does in a new child (fpm_php_init_child()). Before PHP 8.5 only a thread-safe build needs this, because
- * its timer (ZEND_MAX_EXECUTION_TIMERS) belongs to the process that created it. */
+/* Prepares PHP in a new process, as php-fpm does (fpm_php_init_child()). Before PHP 8.5 only a thread-safe build needs
+ * this, because its timer (ZEND_MAX_EXECUTION_TIMERS) belongs to the process that created it. */
 void howdah_forks_init_php(void)
 {
 #if PHP_VERSION_ID >= 80500

@@ -170,7 +170,7 @@ static int on_lock_call(int cmd, struct flock *lock)
 		return result;
 	}
 	if ((usage || whole) && lock->l_type == F_UNLCK && in_request) {
-		/* This process's own lock stays until the end of the request, where it is dropped explicitly. */
+		/* This process's own lock stays until the end of the request, when it is dropped explicitly. */
 		if (whole && others_held) {
 			others_held = false;
 			return set_lock(F_UNLCK, 0, 1) | set_lock(F_UNLCK, 2, 0);

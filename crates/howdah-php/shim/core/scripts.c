@@ -90,7 +90,7 @@ static void compile(const char *path, size_t len)
 		call("opcache_compile_file", &name, &result);
 		zval_ptr_dtor(&name);
 	} zend_end_try();
-	/* Another file may declare the same names. */
+	/* The file's declarations are removed, because another file may declare the same names. */
 	zend_hash_discard(CG(function_table), functions);
 	zend_hash_discard(CG(class_table), classes);
 }

@@ -37,7 +37,7 @@ static uint32_t pg_text(zend_execute_data *execute_data)
 {
 	zend_string *sql = howdah_argument_text(execute_data, names_connection(execute_data) ? 2 : 1);
 	uint32_t kind = howdah_database_text(HOWDAH_DIALECT_POSTGRES, sql);
-	/* The names may be given to other statements afterwards. */
+	/* Other statements may take the names afterwards. */
 	if (kind != HOWDAH_READS && (!sql || has_word(sql, "deallocate") || has_word(sql, "discard"))) {
 		zend_hash_clean(prepared);
 	}

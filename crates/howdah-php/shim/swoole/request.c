@@ -372,8 +372,8 @@ static void make_form(request_t *request, const howdah_run_request_t *seen, cons
 	}
 	zval_ptr_dtor(found);
 	ZVAL_COPY_VALUE(&PG(http_globals)[TRACK_VARS_FILES], &files_before);
-	/* is_uploaded_file() and move_uploaded_file() use one table, in which requests that the script has kept may have
-	 * files. */
+	/* is_uploaded_file() and move_uploaded_file() use one table, which may also contain files of earlier requests that
+	 * the script has kept. */
 	if (uploads_before) {
 		if (SG(rfc1867_uploaded_files)) {
 			zend_string *path;

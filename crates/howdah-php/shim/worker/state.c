@@ -368,9 +368,9 @@ void howdah_state_join_shutdown_functions(void)
 
 /* ---- superglobals ---- */
 
-/* As zend_activate_auto_globals(), except for the superglobals that PHP creates when code that names them is compiled
- * (auto_globals_jit). Here that code may have been compiled in an earlier request, so a superglobal that was created
- * once is created for every request. */
+/* Does what zend_activate_auto_globals() does, except for the superglobals that PHP creates when code that names them
+ * is compiled (auto_globals_jit). Here that code may have been compiled in an earlier request, so a superglobal that
+ * was created once is created for every request. */
 void howdah_state_import_superglobals(void)
 {
 	zval *files = &PG(http_globals)[TRACK_VARS_FILES];

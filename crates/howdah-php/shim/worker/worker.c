@@ -148,7 +148,7 @@ static void begin_request(void)
 	sapi_activate();
 	SG(sapi_started) = 1;
 	if (PG(open_basedir) && *PG(open_basedir)) {
-		/* As php_request_startup() does: a path seen before must not be trusted. */
+		/* php_request_startup() does the same, because a path that was seen before must not be trusted. */
 		zend_string *name = zend_string_init("realpath_cache_size", sizeof("realpath_cache_size") - 1, 0);
 		zend_alter_ini_entry_chars(name, "0", 1, PHP_INI_SYSTEM, PHP_INI_STAGE_ACTIVATE);
 		zend_string_release(name);
@@ -269,7 +269,7 @@ static PHP_FUNCTION(frankenphp_handle_request)
 	RETURN_TRUE;
 }
 
-/* From FrankenPHP: a log line with slog's levels, followed by the context as JSON. */
+/* A function of FrankenPHP. Logs a line with one of slog's levels, followed by the context as JSON. */
 static PHP_FUNCTION(frankenphp_log)
 {
 	zend_string *message;
