@@ -1,5 +1,5 @@
-/* What all files of the shim need: PHP's headers, the functions that Rust calls, and the layout of the request frame,
- * which build.rs generates from howdah-proto into howdah_frame.h.
+/* The declarations that all files of the shim need: PHP's headers, the functions that Rust calls, and the request
+ * frame, whose layout build.rs generates from howdah-proto into howdah_frame.h.
  *
  * The shim is the boundary between the Rust loop and PHP. C contains every zend_try and everything that may bail out (a
  * longjmp). The Rust functions that C calls are declared under "leaves" in the header of the folder that calls them.
@@ -27,8 +27,9 @@
 #define ZEND_COMPILE_DL_EXT 1
 #define ZEND_ENABLE_STATIC_TSRMLS_CACHE 1
 
-/* With the headers of a release that fixes CVE-2026-109618 (8.2.35), code that appends to a smart_str calls two functions
- * that earlier releases of the same series lack. The shim must run in those, too, so core/releases.c defines them. */
+/* With the headers of a release that fixes CVE-2026-109618 (8.2.35), code that appends to a smart_str calls two
+ * functions that earlier releases of the same series lack. The shim must run in those, too, so core/releases.c defines
+ * them. */
 #define smart_str_ferealloc howdah_smart_str_ferealloc
 #define smart_str_frealloc howdah_smart_str_frealloc
 #include "zend.h"

@@ -50,8 +50,8 @@ pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Opti
         let mut claim = port.claim(*turn);
         if claim.is_none() {
             let (word, seen) = port.park();
-            // The sleep is announced, so any process that publishes a request or retires this child from now on wakes
-            // it. Check again for what happened before.
+            // `park` has announced the sleep, so any process that publishes a request or retires this child from now on
+            // wakes it. The child must check again in case one of these happened before the announcement.
             if !port.is_retiring() {
                 claim = port.claim(*turn);
                 if claim.is_none() {

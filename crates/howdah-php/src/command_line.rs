@@ -1,6 +1,6 @@
-//! The command lines of this program. [`CommandLine`] is the one parser of them all: of a zygote's ([`crate::arguments`])
-//! and of those of `howdah-php php` ([`crate::cli`]) and `howdah-php run` ([`crate::run`]). PHP's settings, which all
-//! three have, are parsed here.
+//! The command lines of this program. [`CommandLine`] parses the command line of a zygote ([`crate::arguments`]), of
+//! `howdah-php php` ([`crate::cli`]) and of `howdah-php run` ([`crate::run`]). All three accept PHP's settings, which
+//! are parsed here.
 //!
 //! The syntax is that of getopt: `--name VALUE`, `--name=VALUE`, `-d VALUE` and `-dVALUE`, and `--` ends the options.
 
@@ -81,7 +81,8 @@ pub enum PhpIniSource {
 }
 
 impl PhpIniSource {
-    /// Checks that the current user can read the named php.ini, because PHP says nothing about a file that it cannot read.
+    /// Checks that the current user can read the named php.ini, because PHP says nothing about a file that it cannot
+    /// read.
     pub fn check_readable(&self) -> Result<(), String> {
         let PhpIniSource::File(path) = self else {
             return Ok(());

@@ -1,8 +1,8 @@
 //! The request being run, as the shim's callbacks see it: the source of the request body and the destination of the
 //! response, with the waits that both need. This module contains no PHP and no HTTP.
 //!
-//! A wait is a futex wait on the word that [`RequestClaim::prepare_wait`] returns. The front wakes it after it has read or
-//! written something, or has abandoned the request. Nothing spins.
+//! A wait is a futex wait on the word that [`RequestClaim::prepare_wait`] returns. The front wakes it after it has read
+//! or written something, or has abandoned the request. Nothing spins.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,7 +1,7 @@
-//! `howdah-php`: the PHP process of a pool, as a library that is loaded into a PHP program of the machine (`LD_PRELOAD`,
-//! `shim/core/host.c`). The front starts it as a *zygote*, which performs PHP's module startup once and then forks
-//! *children*. A child takes one script request at a time from shared memory and runs it. This process
-//! knows no HTTP, opens no sockets and reads no configuration file: the front decides, and this process runs PHP. The
+//! `howdah-php`: the PHP process of a pool, as a library that is loaded into a PHP program of the machine
+//! (`LD_PRELOAD`, `shim/core/host.c`). The front starts it as a *zygote*, which performs PHP's module startup once and
+//! then forks *children*. A child takes one script request at a time from shared memory and runs it. This process knows
+//! no HTTP, opens no sockets and reads no configuration file: the front decides, and this process runs PHP. The
 //! exceptions are [`run`] and [`cli`], which have no front.
 //!
 //! - [`command_line`]: the parser of all command lines; [`arguments`]: the command line of a zygote.

@@ -1,5 +1,5 @@
 //! The system calls of a zygote and its children, one small safe function for each. `unsafe` covers the calls that
-//! rustix does not have: fork, signal handlers, `_exit`. This module contains no policy.
+//! rustix does not have, such as fork, signal handlers and `_exit`. This module contains no policy.
 
 #![allow(unsafe_code)]
 

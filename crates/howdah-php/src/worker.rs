@@ -165,8 +165,8 @@ impl WorkerChild {
             return std::ptr::null();
         }
         let claim = wait_for_claim(&port, &mut self.next_front, || ());
-        // Begun even without a request: the time limit of a request also applies to the script's code after its last
-        // one.
+        // A job begins even if there is no request, because the time limit of a request also applies to the code that
+        // the script runs after its last request.
         let now = sys::monotonic_ns();
         port.begin_job(now);
         let Some(claim) = claim else {

@@ -97,7 +97,7 @@ enum ForkedTask {
     Scripts(ScriptsOperation, OwnedFd),
 }
 
-/// How many seconds compiling scripts may take; longer than a reload waits for it.
+/// How many seconds compiling scripts may take. A reload does not wait that long for it.
 const MAX_COMPILE_SECONDS: u32 = 30;
 
 /// Runs the zygote until the front closes the control socket.
@@ -151,7 +151,7 @@ fn report_failure(name: &str, message: String) {
 }
 
 /// Reports a failure and exits. The shim calls this when it has found that PHP's startup would end the process without
-/// a reason.
+/// giving a reason.
 pub fn fail_startup(name: &str, message: String) -> ! {
     report_failure(name, message);
     sys::exit_now(1)
@@ -305,7 +305,7 @@ impl Zygote {
         }
     }
 
-    /// Executes a command of the front. Breaks in a process that was forked for the command.
+    /// Executes a command of the front. Returns `Break` in a process that was forked for the command.
     fn execute(
         &mut self,
         command: ZygoteCommand,
@@ -322,7 +322,7 @@ impl Zygote {
                 }
             }
             ZygoteCommand::Trace { child } => {
-                // The child has sent its memory descriptor before it took a request, so the descriptor is here by now.
+                // The child has sent its memory descriptor before it took a request, so it has arrived by now.
                 self.receive_memory_descriptors();
                 let memory = self.child(child).and_then(|c| c.memory_descriptor.as_ref());
                 let stack = memory.map(|memory| ffi::php_trace(memory.as_fd()));
@@ -450,7 +450,7 @@ impl Zygote {
 
     fn reap_children(&mut self) {
         self.child_signals.take_pending();
-        // Read the last messages of workers before their exits are reported.
+        // The last messages of workers are read before their exits are reported.
         self.read_worker_messages();
         while let Some((pid, ended)) = sys::reap_any() {
             if self.scripts_pid == Some(pid) {
@@ -458,7 +458,7 @@ impl Zygote {
                 self.report(&ZygoteReport::ScriptsDone, None);
             }
             let Some(at) = self.children.iter().position(|c| c.pid == pid) else {
-                // A process that a preload script or an extension started.
+                // This process was started by a preload script or an extension.
                 continue;
             };
             let child = self.children.swap_remove(at).id;
@@ -505,7 +505,7 @@ impl Zygote {
 fn run_scripts_operation(pool: &str, work: ScriptsOperation, mut file: File) -> ! {
     ffi::set_title(&format!("howdah-php: scripts of {pool}"));
     ffi::php_enter_child();
-    // The requester does not wait for ever, not even if a file system hangs.
+    // The alarm ends this process even if a file system hangs, so the requester does not wait for ever.
     sys::set_exit_alarm(2 * MAX_COMPILE_SECONDS);
     match work {
         ScriptsOperation::List => ffi::list_scripts(file.as_fd()),

@@ -162,7 +162,7 @@ fn post_above_post_max_size_is_dropped_with_a_warning() {
     assert_eq!(answer.text(), "1");
 }
 
-/// Hence the server stores such a body like any other: its length does not show that PHP has no use for it.
+/// The server stores such a body like any other, because its length does not show that PHP has no use for it.
 #[test]
 fn body_above_post_max_size_is_readable_from_php_input() {
     let dir = TestDir::new();

@@ -6,8 +6,8 @@ mod front;
 use front::{FrontRequest, TestDir, TestFront};
 use howdah_proto::request::IniKind;
 
-/// Defines `$left()`, which returns the remaining seconds of PHP's timer, rounded; 0 means not armed. Needs ext/ffi. The
-/// only timer of a process has the number 0 in a thread-safe PHP.
+/// Defines `$left()`, which returns the remaining seconds of PHP's timer, rounded; 0 means not armed. Needs ext/ffi.
+/// The only timer of a process has the number 0 in a thread-safe PHP.
 const TIMER_SCRIPT: &str = "<?php $c = FFI::cdef('struct t { long v[4]; }; int getitimer(int, struct t *); \
     int timer_gettime(void *, struct t *);'); $t = $c->new('struct t'); $left = function () use ($c, $t) { \
     $failed = PHP_ZTS ? $c->timer_gettime(null, FFI::addr($t)) : $c->getitimer(2, FFI::addr($t)); \
@@ -29,7 +29,7 @@ fn time_limit_is_per_request() {
     check_own_limit_per_request("max_input_time=60");
 }
 
-/// PHP then arms its timer once, before it reads the request.
+/// With `max_input_time=-1`, PHP arms its timer once, before it reads the request.
 #[test]
 fn time_limit_is_per_request_without_max_input_time() {
     check_own_limit_per_request("max_input_time=-1");

@@ -63,7 +63,7 @@ fn preloaded_code_is_available_without_include() {
     }
 }
 
-/// Under php-fpm this kills about one process in 50 000 requests ("zend_mm_heap corrupted").
+/// Under php-fpm such a loop kills about one process in 50 000 requests ("zend_mm_heap corrupted").
 #[test]
 fn opcache_reset_in_a_loop_disturbs_no_request() {
     let dir = TestDir::new();
@@ -97,7 +97,7 @@ fn opcache_reset_in_a_loop_disturbs_no_request() {
             std::time::Instant::now() < deadline,
             "emptied {emptied} times"
         );
-        // Always eight requests in flight, so there is hardly a moment without one.
+        // Eight requests are always in flight, so there is hardly a moment without one.
         let mut flights = std::collections::VecDeque::new();
         for n in 0..608 {
             if n < 600 {

@@ -226,7 +226,8 @@ fn methods_bodies_and_credentials_are_seen_as_under_php_fpm() {
 #[test]
 fn differences_from_php_fpm_are_the_intended_ones() {
     let mut pair = ServerPair::start();
-    // Output after the end: php-fpm ends the script; here it is discarded and the script continues.
+    // Output after fastcgi_finish_request() ends the script under php-fpm; here it is discarded and the script
+    // continues.
     let marker = pair.dir.0.join("went-on");
     let text = format!(
         "<?php echo 'a'; fastcgi_finish_request(); echo 'b'; flush(); touch('{}');",

@@ -220,7 +220,7 @@ fn forked_processes_are_reaped_after_the_request() {
         "forget.php",
         "<?php for ($i = 0; $i < 10; $i++) { if (!pcntl_fork()) { exit; } } echo 'forked';",
     );
-    // A process that outlives its request and exits while the child sleeps.
+    // This script leaves a process that outlives the request and exits while the child sleeps.
     let linger = dir.write(
         "linger.php",
         "<?php if (!($pid = pcntl_fork())) { fgetc(fopen($_SERVER['GATE'], 'r')); exit; } echo $pid;",
@@ -246,7 +246,7 @@ fn forked_processes_are_reaped_after_the_request() {
     let lingers: i32 = answer.text().parse().unwrap();
     assert_eq!(children_of(child), [lingers]);
     open_gate(&gate);
-    // No further request is needed.
+    // The process is reaped without a further request.
     wait_until("none that ended later", || children_of(child).is_empty());
     assert_eq!(
         front.run(FrontRequest::get(&wait)).text(),

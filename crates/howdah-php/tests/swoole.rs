@@ -236,7 +236,7 @@ fn swoole_bodies_arrive_whole_when_chunked_or_after_continue() {
     assert_eq!(client.answer(false).status, 100);
     client.send(b"abc");
     assert_eq!(client.answer(false).text(), "3 null");
-    // Larger than any buffer on the path.
+    // This body is larger than any buffer on the path.
     let large = vec![b'x'; 1_500_000];
     assert_eq!(
         client.request("POST", "/", "", &large).text(),
@@ -416,7 +416,7 @@ fn swoole_session_does_not_leak_to_the_next_visitor() {
     };
     let (said, first) = ask("/", None);
     assert_eq!(said, r#"[["",null,1],{"n":1},2]"#);
-    // Also if the callback fails.
+    // The session is also removed if the callback fails.
     let (said, second) = ask("/throw", None);
     assert_eq!(said, r#"[["",null,1],{"n":1},3]"#);
     assert_ne!(first, second);

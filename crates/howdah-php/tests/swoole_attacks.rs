@@ -1,5 +1,5 @@
 //! What clients can do to the workers of a Swoole server, which have no front before them: send or read slowly, stay
-//! silent, send a lot. Each test has a limit for the cost, or another visitor who is served meanwhile.
+//! silent, send a lot. Each test checks a limit of the cost, or that another visitor is served meanwhile.
 
 #![allow(clippy::unwrap_used, reason = "a broken rig must stop the test")]
 
@@ -111,7 +111,8 @@ fn unfinished_bodies_and_unread_responses_cost_a_swoole_worker_little_memory() {
     eventually("all are there", || {
         script.get("/count").text().eq("61").then_some(())
     });
-    // 76 MB of bodies, 200 MB of responses, of which sockets hold a part. PHP keeps its largest block.
+    // The clients have sent 76 MB of bodies and await 200 MB of responses, of which sockets hold a part. PHP keeps its
+    // largest block of memory.
     let cost = script.worker_memory().saturating_sub(before);
     assert!(cost < 60 * 256 * KIB + 16_000 * KIB, "{} KiB", cost / KIB);
     drop((unfinished, unread));
@@ -195,7 +196,7 @@ fn upload_max_filesize_lets_forms_with_files_be_longer_than_other_bodies() {
     let body = form(900_000);
     let first = client.request("POST", "/upload", FORM, &body);
     assert!(first.text().ends_with(r#",{"a":"1"}]"#), "{}", first.text());
-    // The same in pieces, and after another request on the connection.
+    // The same form also arrives in chunks, after another request on the connection.
     client.send(
         format!("POST /upload HTTP/1.1\r\nHost: t\r\n{FORM}Transfer-Encoding: chunked\r\n\r\n")
             .as_bytes(),

@@ -246,7 +246,8 @@ fn missing_file_below_a_static_location_is_a_404_without_the_script() {
         client.request("HEAD", "/static/none.css", "", b"").status,
         404
     );
-    // Directories, names that are never sent, whether or not they exist, and other targets.
+    // The script answers for directories, for names that are never sent, whether or not they exist, and for other
+    // targets.
     for target in [
         "/static",
         "/static/dir/",

@@ -1,6 +1,6 @@
 //! The processes of a Swoole script and their faults: bad HTTP, slow and silent clients, exceptions, `exit`, fatal
-//! errors, kills, reloads, `max_request`, timers, tables, and a server script like Octane's. `FrontRequest` and `Response`
-//! are tested in `swoole.rs`.
+//! errors, kills, reloads, `max_request`, timers, tables, and a server script like Octane's. `Request` and
+//! `Response` are tested in `swoole.rs` and `swoole_bodies.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a broken rig must stop the test")]
 
@@ -79,7 +79,7 @@ fn swoole_pipelined_requests_are_answered_in_order() {
     for n in 0..50 {
         assert_eq!(client.answer(false).text(), n.to_string());
     }
-    // Sent byte by byte, the result is the same.
+    // A request that is sent byte by byte has the same result.
     for byte in b"GET /?n=slow HTTP/1.1\r\nHost: t\r\n\r\n" {
         client.send(&[*byte]);
     }

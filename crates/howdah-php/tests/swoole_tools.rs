@@ -50,7 +50,7 @@ fn timer_that_exits_or_throws_ends_a_script_without_swoole_server() {
         status == 255 && said.matches("Exception: thrown").count() == 1,
         "{status}: {said}"
     );
-    // A script that ended by an error before has not run its timer.
+    // An error that ends the script before its timer is due keeps the timer from running.
     let (status, said) =
         run_to_end("Swoole\\Timer::after(1, fn () => print('ran')); undefined_function();");
     assert!(status == 255 && !said.contains("ran\n"), "{status}: {said}");

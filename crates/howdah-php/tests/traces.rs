@@ -62,7 +62,7 @@ fn trace_shows_the_stack_of_a_child_stuck_in_a_loop() {
 #[test]
 fn trace_of_a_changing_stack_does_not_harm_the_child() {
     let dir = TestDir::new();
-    // Calls, generators, closures, included files and freed frames, as fast as possible.
+    // The script runs calls, generators, closures and included files and frees their frames, as fast as possible.
     let script = dir.write(
         "churn.php",
         "<?php function g($n) { yield $n; if ($n) { yield from g($n - 1); } } \

@@ -217,7 +217,7 @@ fn worker_requests_its_replacement_before_max_requests_are_served() {
     let child = worker.child;
     for n in 1..=20 {
         assert_eq!(worker.output_of(""), worker.pid.to_string());
-        // Requested with the 18th request: a tenth before the end.
+        // The replacement is requested with the 18th request: a tenth of the requests before the end.
         let spent = worker.front.pool.child_status(child.index).spent;
         assert_eq!(spent, n >= 18, "after {n}");
     }

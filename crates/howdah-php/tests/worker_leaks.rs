@@ -256,7 +256,7 @@ fn superglobals_of_one_visitor_are_not_seen_by_the_next() {
         $_SERVER['HTTP_X_SECRET'] ?? null, getenv('HTTP_X_SECRET'), filter_input(INPUT_GET, 'g'), filter_input(INPUT_COOKIE, 'c'),
         filter_input(INPUT_POST, 'p'), filter_input(INPUT_SERVER, 'HTTP_X_SECRET'),
         file_get_contents('php://input'), getallheaders()['X-Secret'] ?? null, defined('SID') ? SID : '']);";
-    // Compiled and armed before, so no superglobal is created again merely because its name is new.
+    // The code is compiled once before, so no superglobal is created later merely because its name is new.
     let empty = worker.output_of(look);
     for round in 0..3 {
         let rich = worker

@@ -5,8 +5,8 @@
  * The SAPI's name is "cli", since Symfony Console, Laravel, WP-CLI and Swoole itself test for it. As under php, opcache
  * is off for this SAPI unless php.ini or -d set opcache.enable_cli=1.
  *
- * A script's writes to databases are reported as in a request (effects/statements.c), to a descriptor that `howdah php`
- * reads (src/current_request.rs), and so are its purges. */
+ * A script's writes to databases (effects/statements.c) and its purges are reported as in a request, but to a
+ * descriptor that `howdah php` reads (src/current_request.rs). */
 #include "core/internal.h"
 #include "effects/effects.h"
 
@@ -206,8 +206,8 @@ bool howdah_is_command_line(void)
 	return sapi_module.name == howdah_cli_sapi.name && unread_ends_script;
 }
 
-/* Runs `code`, or the script that is the first argument (`-`: standard input). If `tells` is true, writes to databases are
- * reported. Returns the exit status. */
+/* Runs `code`, or the script that is the first argument (`-`: standard input). If `tells` is true, writes to databases
+ * are reported. Returns the exit status. */
 int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_entries, const char *code,
                             bool tells, int argc, char **argv)
 {

@@ -2,7 +2,8 @@
  *
  * Against the direction of includes, run.c, sapi.c, functions.c and cli.c use effects/effects.h: the core calls
  * effects when a request begins and ends and when a script sets a header. functions.c uses effects/cache_functions.h:
- * the PHP functions of the caches belong to the core's modules. The core uses nothing of the folders worker and swoole. */
+ * the PHP functions of the caches belong to the core's modules. The core uses nothing of the folders worker and swoole.
+ */
 #ifndef HOWDAH_CORE_H
 #define HOWDAH_CORE_H
 
@@ -139,7 +140,7 @@ void howdah_timer_after_worker_request(void);
 int howdah_request_startup(void);
 /* Called after the RINIT of every extension. */
 void howdah_opcache_settle(void);
-/* Called when the request has ended and nothing of it is left. */
+/* Called when the request has ended and its memory has been freed. */
 void howdah_opcache_end_use(void);
 
 void howdah_signals_between_requests(void);
@@ -150,7 +151,7 @@ void howdah_signals_keep(void);
 
 extern zend_module_entry howdah_module;
 
-/* A worker pool has these under FrankenPHP's names, too. */
+/* A worker pool offers the following functions under FrankenPHP's names, too. */
 PHP_FUNCTION(fastcgi_finish_request);
 PHP_FUNCTION(apache_request_headers);
 PHP_FUNCTION(apache_response_headers);
@@ -159,14 +160,14 @@ PHP_FUNCTION(apache_response_headers);
  * such function (its extension is not loaded). */
 zif_handler howdah_wrap_function(const char *name, zif_handler ours);
 
-/* As howdah_wrap_function(), for a method: in its class and in the internal classes that inherit the method. Both names
- * are in lower case. */
+/* Does the same as howdah_wrap_function() for a method, in its class and in the internal classes that inherit it. Both
+ * names are in lower case. */
 zif_handler howdah_wrap_method(const char *class_name, const char *name, zif_handler ours);
 
 /* ---- PHP's start and end ---- */
 
-/* Starts the parts of PHP that come before its modules, with `module` as the SAPI. No other function of PHP may be called
- * before it. */
+/* Starts the parts of PHP that come before its modules, with `module` as the SAPI. No other function of PHP may be
+ * called before it. */
 void howdah_engine_startup(sapi_module_struct *module);
 void howdah_engine_shutdown(void);
 /* Returns the globals of a module, or NULL if it has none. */

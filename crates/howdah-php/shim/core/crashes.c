@@ -1,9 +1,9 @@
-/* Says what happened when a signal kills this process while PHP starts, as an extension of another build makes it do.
- * Without this, the process would be gone without a word. The handlers are there during the start only: a child that
- * crashes later is reported by its zygote, with the script that it ran.
+/* Reports that a signal kills this process while PHP starts, for example because an extension was built for another
+ * PHP. Without this report, the process would exit without a message. The handlers are installed during the start only:
+ * the zygote reports a child that crashes later, with the script that it ran.
  *
- * A handler may only call async-signal-safe functions, so it writes a line to stderr and lets the signal kill the process
- * with its usual consequences, such as a core dump. */
+ * A handler may only call async-signal-safe functions, so it writes a line to stderr and lets the signal kill the
+ * process with its usual consequences, such as a core dump. */
 #include "core/internal.h"
 
 #include <signal.h>
@@ -21,7 +21,7 @@ enum { FATAL_SIGNALS = sizeof(fatal_signals) / sizeof(*fatal_signals) };
 static struct sigaction before[FATAL_SIGNALS];
 /* The extension whose file is being loaded, or NULL. */
 static const char *volatile loading;
-/* A stack that has overflowed is no place for a handler. */
+/* The handler runs on this stack, because the process's own stack may have overflowed. */
 static char stack[32 * 1024];
 
 const char *howdah_crashes_set_loading(const char *path)
@@ -53,7 +53,7 @@ static void on_fatal_signal(int signo)
 	}
 	size_t len = append(line, cap, 0, "howdah-php: PhpCrashed: PHP was killed by ");
 	len = append(line, cap, len, name);
-	/* zend_startup_module_ex() sets it. */
+	/* zend_startup_module_ex() sets it while it starts a module. */
 	const zend_module_entry *module = EG(current_module);
 	if (loading) {
 		len = append(line, cap, len, " during its start, while it loaded ");
@@ -71,7 +71,7 @@ static void on_fatal_signal(int signo)
 	}
 	line[len++] = '\n';
 	(void)!write(STDERR_FILENO, line, len);
-	/* Blocked until the handler returns. SA_RESETHAND has restored the default action. */
+	/* The signal is blocked until the handler returns. SA_RESETHAND has restored the default action. */
 	raise(signo);
 }
 

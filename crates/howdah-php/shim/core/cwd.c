@@ -93,7 +93,7 @@ static void enter_process(const char *script, size_t len)
 	memcpy(current, script, len);
 	current[len] = '\0';
 	if (syscall(SYS_chdir, current) != 0) {
-		/* The directory may not be entered. Never stay in another site's directory. */
+		/* The process may not enter the directory, but it must never stay in another site's directory. */
 		current_len = 0;
 		(void)!syscall(SYS_chdir, "/");
 		return;

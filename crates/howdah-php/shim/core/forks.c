@@ -22,7 +22,7 @@ static bool ignores;
 static struct sigaction before;
 
 /* A thread-safe build of PHP asks for the process id at the beginning and the end of each request, because its timer
- * belongs to one process (zend_max_execution_timer.c). The C library makes a system call of each question. Here the id is
+ * belongs to one process (zend_max_execution_timer.c). The C library makes a system call each time. Here the id is
  * remembered in a page that the kernel clears in every process that is forked, in whatever way. */
 pid_t howdah_getpid(void)
 {
@@ -57,8 +57,8 @@ void howdah_forks_seen(void)
 	has_forked = true;
 }
 
-/* As php-fpm does in a new child (fpm_php_init_child()). Before PHP 8.5 only a thread-safe build needs this, because its
- * timer (ZEND_MAX_EXECUTION_TIMERS) belongs to the process that created it. */
+/* Prepares PHP in a new process, as php-fpm does (fpm_php_init_child()). Before PHP 8.5 only a thread-safe build needs
+ * this, because its timer (ZEND_MAX_EXECUTION_TIMERS) belongs to the process that created it. */
 void howdah_forks_init_php(void)
 {
 #if PHP_VERSION_ID >= 80500

@@ -8,8 +8,8 @@
 #include "ext/standard/info.h"
 #include "php_output.h"
 
-/* From php-fpm: the client has its response, and the script continues. The process stays busy until the end of the
- * script. Returns false if it was already called. */
+/* A function of php-fpm. Completes the client's response while the script continues. The process stays busy until the
+ * end of the script. Returns false if it was already called. */
 PHP_FUNCTION(fastcgi_finish_request)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
@@ -28,7 +28,7 @@ PHP_FUNCTION(fastcgi_finish_request)
 	RETURN_TRUE;
 }
 
-/* getallheaders(): the names as php-fpm returns them, rebuilt from the variables. */
+/* getallheaders() returns the names of headers as php-fpm does, rebuilt from the variables. */
 PHP_FUNCTION(apache_request_headers)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
@@ -67,8 +67,8 @@ PHP_FUNCTION(apache_response_headers)
 	}
 }
 
-/* From FrankenPHP: headers_send(103) sends the headers set so far as an informational response and keeps them. Any
- * other status sends the final header block now. */
+/* A function of FrankenPHP. headers_send(103) sends the headers set so far as an informational response and keeps them.
+ * Any other status sends the final header block now. */
 static PHP_FUNCTION(headers_send)
 {
 	zend_long status = 200;
@@ -130,8 +130,8 @@ static PHP_RSHUTDOWN_FUNCTION(howdah)
 	return SUCCESS;
 }
 
-/* Runs just before sapi_deactivate(), which would read the rest of a request body. The front discards the rest of, for
- * example, a multi-gigabyte upload that the script did not read. */
+/* Runs just before sapi_deactivate(), which would read the rest of a request body, for example of a multi-gigabyte
+ * upload that the script did not read. The front discards the rest instead. */
 static ZEND_MODULE_POST_ZEND_DEACTIVATE_D(howdah)
 {
 	SG(post_read) = 1;

@@ -15,7 +15,8 @@ typedef int main_function(int, char **, char **);
 typedef int start_function(main_function *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
 
 /* Removes this library from LD_PRELOAD, before anything can start a process that would inherit it. The libraries
- * behind it are the user's, and stay. The string itself is changed because /proc/self/environ shows it. */
+ * listed after it are the user's and stay in the list. The string itself is changed because /proc/self/environ shows
+ * it. */
 static void leave_preload(char **environment)
 {
 	static const char name[] = "LD_PRELOAD=", descriptor[] = "/proc/self/fd/";
@@ -60,7 +61,7 @@ int howdah_libc_start_main(main_function *program, int argc, char **argv, void (
 		(void)!write(STDERR_FILENO, text, sizeof(text) - 1);
 		_exit(127);
 	}
-	/* What ps shows until the title is set, in place of the host's name. */
+	/* ps shows this name in place of the host's until the title is set. */
 	prctl(PR_SET_NAME, "howdah-php", 0, 0, 0);
 	howdah_title_remember_arguments(argc, argv);
 	leave_preload(argv + argc + 1);

@@ -49,7 +49,8 @@ bool howdah_filter_is_default(void);
 int howdah_activate_user_ini(void);
 
 /* title.c */
-/* Called once, with the arguments where the kernel put them. A constructor would not do: musl passes it no arguments. */
+/* Called once, with the arguments where the kernel put them. A constructor would not do: musl passes it no arguments.
+ */
 void howdah_title_remember_arguments(int argc, char **argv);
 
 /* crashes.c */
@@ -67,8 +68,8 @@ bool howdah_timer_clear_left_over(void);
 #endif
 
 /* timer_signals.c */
-/* Returns `known`, or if it is NULL the function of this name that comes after ours. Returns NULL and sets errno if there
- * is none. */
+/* Returns `known`, or if it is NULL the function of this name that comes after ours. Returns NULL and sets errno if
+ * there is none. */
 void *howdah_next_function(void *known, const char *name);
 
 /* opcache.c */

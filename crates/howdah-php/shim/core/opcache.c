@@ -9,9 +9,9 @@
  * the wipe waits only for requests that began before it.
  *
  * Two fcntl() calls per request would be most of the system calls of a small request. So a child keeps its lock while
- * more requests wait for it, and drops the lock before it sleeps. Kept locks must not delay a wipe: a process that finds one
- * pending sets a word that all children share, and until the wipe has happened each child drops its lock at the end of
- * its request.
+ * more requests wait for it, and drops the lock before it sleeps. Kept locks must not delay a wipe: a process that
+ * finds one pending sets a word that all children share, and until the wipe has happened each child drops its lock at
+ * the end of its request.
  *
  * fcntl() is defined here, ahead of the C library's, to see opcache's calls; calls for every other descriptor pass
  * through. PHP loads extensions with RTLD_DEEPBIND, by which they find the C library's functions first; for opcache.so
@@ -39,8 +39,8 @@ static bool held;         /* this process holds its read lock on byte 1 */
 static bool others_held;  /* this process may hold locks on other bytes */
 static bool sees_opcache; /* opcache's calls reach the functions in this file */
 static bool wipe_waits;   /* opcache's RINIT saw a pending wipe that cannot happen yet */
-/* Set when a process has seen a pending wipe and no process has seen since that it can happen. Shared by the zygote's
- * children. NULL: there is no such memory, and no lock is kept between requests. */
+/* Set when a process has seen a pending wipe that cannot happen yet, and cleared when a process has seen that it can
+ * happen. Shared by the zygote's children. NULL: there is no such memory, and no lock is kept between requests. */
 static atomic_bool *wipe_is_wanted;
 
 static int call_fcntl(int fd, int cmd, void *argument)
@@ -83,7 +83,7 @@ void *howdah_dlopen(const char *path, int mode)
 
 /* opcache rejects a file cache that it cannot write (OnUpdateFileCache; PHP 8.5 has opcache.file_cache_read_only). The
  * file cache of a container image is read-only, which is safer: no script changes what others run. Files that it lacks
- * are compiled but not stored. */
+ * are compiled but not stored. While PHP starts, this function therefore reports directories as writable. */
 int howdah_access(const char *path, int mode)
 {
 	static int (*next)(const char *, int);
@@ -101,7 +101,7 @@ int howdah_access(const char *path, int mode)
 	return next(path, mode);
 }
 
-/* Returns a number of php.ini, as far as the file has been read, by the rule of opcache's own handlers (atoi()). */
+/* Returns the number that php.ini sets, or else `usual`. Like opcache's own handlers, this uses atoi(). */
 static zend_long setting(const char *name, zend_long usual)
 {
 	char *text;
@@ -152,7 +152,7 @@ static int on_lock_call(int cmd, struct flock *lock)
 	bool whole = lock->l_whence == SEEK_SET && lock->l_start == 0 && lock->l_len == 0;
 	if (cmd == F_GETLK) {
 		int result = call_fcntl(lock_file, cmd, lock);
-		/* Requested under opcache's own lock, and only while a wipe is pending. */
+		/* opcache makes this call under its own lock, and only while a wipe is pending. */
 		if (usage && result == 0) {
 			wipe_waits = lock->l_type != F_UNLCK;
 			if (wipe_is_wanted) {
@@ -170,7 +170,7 @@ static int on_lock_call(int cmd, struct flock *lock)
 		return result;
 	}
 	if ((usage || whole) && lock->l_type == F_UNLCK && in_request) {
-		/* This process's own lock stays until the end of the request, where it is dropped explicitly. */
+		/* This process's own lock stays until the end of the request, when it is dropped explicitly. */
 		if (whole && others_held) {
 			others_held = false;
 			return set_lock(F_UNLCK, 0, 1) | set_lock(F_UNLCK, 2, 0);
@@ -219,7 +219,7 @@ int howdah_fcntl(int fd, int cmd, ...)
 	va_start(args, cmd);
 	void *argument = va_arg(args, void *);
 	va_end(args);
-	/* A fork made by a script does not inherit locks. opcache's calls in it pass through unchanged. */
+	/* A fork made by a script does not inherit locks, so opcache's calls in it pass through unchanged. */
 	if (starting && lock_file < 0 && cmd == F_SETLKW) {
 		find_lock_file();
 	}
@@ -247,8 +247,8 @@ static void drop(void)
 	held = false;
 }
 
-/* Called before php_request_startup(). A module of this SAPI would be too late: since PHP 8.5 opcache is a part of PHP, and
- * its RINIT comes first. */
+/* Called before php_request_startup(). A module of this SAPI would be too late: since PHP 8.5 opcache is a part of PHP,
+ * and its RINIT comes first. */
 void howdah_opcache_begin_use(void)
 {
 	/* Holding the lock without seeing opcache's calls could delay a wipe for ever. */

@@ -1,6 +1,6 @@
 /* Functions that only the later releases of a series of PHP export, although all releases of a series have the same API
- * number (howdah.h). With a `fallible` allocation, a caller wants to continue when the memory limit is exceeded. No caller
- * in the shim asks for one: as in the earlier releases, exceeding the limit ends the request. */
+ * number (howdah.h). A caller that passes `fallible` wants to continue when the memory limit is exceeded. No caller in
+ * the shim does so: as in the earlier releases, exceeding the limit ends the request. */
 #include "core/core.h"
 
 bool ZEND_FASTCALL howdah_smart_str_ferealloc(smart_str *str, size_t len, bool fallible)

@@ -143,8 +143,8 @@ int howdah_php_exit_status(void)
 
 /* ---- child ---- */
 
-/* The random sources need nothing: since PHP 8.2 each request seeds them (PHP_RINIT(random)), whatever a preload script
- * did in the zygote. */
+/* Prepares PHP in a new child. The random sources need no preparation: since PHP 8.2 each request seeds them
+ * (PHP_RINIT(random)), whatever a preload script did in the zygote. */
 void howdah_php_enter_child(void)
 {
 	howdah_is_copy = false;
@@ -277,7 +277,7 @@ static void execute(void)
 		}
 		return;
 	}
-	/* Entered again, because code of the request's startup may have left it. */
+	/* The directory is entered again, because code of the request's startup may have left it. */
 	howdah_enter_script_directory(path);
 	howdah_timer_before_script();
 	EG(exit_status) = 0;

@@ -1,6 +1,7 @@
 /* The SAPI: the functions that PHP's core calls to read a request and write a response. It follows
  * sapi/fpm/fpm/fpm_main.c and sapi/apache2handler/sapi_apache2.c of php-src; where those two differ, a comment says
- * which one this file follows. It knows nothing of the ring or of wake-ups, which are on the Rust side of the leaves. */
+ * which one this file follows. It knows nothing of the ring or of wake-ups, which are on the Rust side of the leaves.
+ */
 #include "core/internal.h"
 #include "effects/effects.h"
 #include "zend_exceptions.h"
@@ -24,8 +25,8 @@ static bool output_goes_nowhere(void)
 	return !howdah_current.open || howdah_current.finished || howdah_is_copy;
 }
 
-/* As php_handle_aborted_connection(), but the script ends as by exit(): a bailout would cost the process, and clients
- * may disconnect at any rate they like. */
+/* Does what php_handle_aborted_connection() does, but the script ends as by exit(): a bailout would cost the process,
+ * and clients may disconnect at any rate they like. */
 static void end_script_of_gone_client(void)
 {
 	PG(connection_status) = PHP_CONNECTION_ABORTED;
@@ -35,8 +36,8 @@ static void end_script_of_gone_client(void)
 	}
 }
 
-/* As sapi_cgibin_ub_write(), except after fastcgi_finish_request(): there php-fpm treats output as an aborted
- * connection and ends the script; here it is discarded, as under LiteSpeed. */
+/* Writes output as sapi_cgibin_ub_write() does, except after fastcgi_finish_request(): php-fpm then treats output as an
+ * aborted connection and ends the script, while this function discards it, as LiteSpeed does. */
 static size_t ub_write(const char *bytes, size_t len)
 {
 	if (len > 0 && howdah_worker_speaks_itself()) {
@@ -58,7 +59,7 @@ static size_t ub_write(const char *bytes, size_t len)
 	return len;
 }
 
-/* As php_apache_sapi_flush(): headers are sent with the first flush even before any output. */
+/* Flushes as php_apache_sapi_flush() does: headers are sent with the first flush even before any output. */
 static void flush(void *server_context)
 {
 	if (output_goes_nowhere()) {
@@ -121,7 +122,7 @@ void howdah_logf(int level, const char *format, ...)
 
 static void log_message(const char *message, int syslog_type)
 {
-	/* error_log($message, 4) passes -1, which is no level; it gets the level of error_log($message). */
+	/* error_log($message, 4) passes -1, which is not a level; the message gets the level of error_log($message). */
 	howdah_log(syslog_type < 0 ? LOG_NOTICE : syslog_type, message, strlen(message));
 }
 

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Begins a request without a script, which never ends: the process exits. */
+/* Begins a request without a script. The request never ends, because the process exits. */
 static bool begin(void)
 {
 	if (howdah_request_startup() == FAILURE) {
@@ -90,7 +90,7 @@ static void compile(const char *path, size_t len)
 		call("opcache_compile_file", &name, &result);
 		zval_ptr_dtor(&name);
 	} zend_end_try();
-	/* Another file may declare the same names. */
+	/* The file's declarations are removed, because another file may declare the same names. */
 	zend_hash_discard(CG(function_table), functions);
 	zend_hash_discard(CG(class_table), classes);
 }
@@ -104,7 +104,7 @@ void howdah_scripts_compile(const char *paths, size_t len, uint32_t seconds)
 		const char *nul, *at = paths;
 		if (begin()) {
 			while (at < end && (nul = memchr(at, '\0', (size_t)(end - at))) && time(NULL) < until) {
-				/* Only paths of the file system, since a stream could run code. */
+				/* Only paths of the file system are compiled, since a stream could run code. */
 				if (*at == '/') {
 					compile(at, (size_t)(nul - at));
 				}

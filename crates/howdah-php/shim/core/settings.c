@@ -164,7 +164,7 @@ static void activate_user_ini_of(char *dir, size_t len)
 int howdah_activate_user_ini(void)
 {
 	const char *script = SG(request_info).path_translated;
-	/* The settings of a worker script are read when it boots; a request names another script. */
+	/* The settings of a worker script are read when it boots; its requests name another script. */
 	if (!script || howdah_worker == HOWDAH_WORKER_SERVING) {
 		return SUCCESS;
 	}

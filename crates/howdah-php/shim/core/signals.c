@@ -51,7 +51,7 @@ void howdah_signals_enter_child(void)
 	 * would call itself. */
 	static const int zends[] = {SIGPROF, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 	for (size_t i = 0; i < sizeof(zends) / sizeof(*zends); i++) {
-		/* Not signal(), because timers.c must see changes of SIGPROF. */
+		/* This calls sigaction() and not signal(), because timer_signals.c must see changes of SIGPROF. */
 		struct sigaction standard = {.sa_handler = SIG_DFL};
 		sigaction(zends[i], &standard, NULL);
 	}

@@ -11,7 +11,8 @@ static const php_stream_wrapper *original;
 static php_stream_wrapper_ops ops;
 static php_stream_wrapper wrapper;
 
-/* Opened by this request; opened by a worker, which may keep it open for all its requests. */
+/* Whether this request has opened php://stderr, and whether a worker has, which may keep it open for all its
+ * requests. */
 static bool opened_now, opened_for_good;
 
 static php_stream *open_stream(php_stream_wrapper *ours, const char *path, const char *mode, int options,

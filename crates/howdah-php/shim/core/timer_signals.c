@@ -1,9 +1,9 @@
 /* The handler and the mask of the signal with which PHP's timer reports that it has expired. PHP installs and unblocks
- * the same handler at the beginning of each request, and a thread-safe build reads the action before that. The functions
- * that it calls are defined here, ahead of the C library's, and skip the calls that change nothing.
+ * the same handler at the beginning of each request, and a thread-safe build reads the action before that. The
+ * functions that PHP calls for this are defined here, ahead of the C library's, and skip the calls that change nothing.
  *
- * In a thread-safe build, the timer of a request may expire after its end (timers.c), so a handler of our own comes first
- * and passes every other signal on to the handler that PHP has installed. */
+ * In a thread-safe build, the timer of a request may expire after its end (timers.c), so a handler of our own comes
+ * first and passes every other signal on to the handler that PHP has installed. */
 #include "core/internal.h"
 
 #include <dlfcn.h>

@@ -3,17 +3,18 @@
  * library's, and skip calls that change nothing:
  *
  * - arming while the request is read if there is no body to read, since the timer is armed again before the script;
- * - disarming at the very end if much of the limit is left: the end of a request and the sleep after it take next to none
- *   of it, and the next request sets the timer again. A request without a limit, or with a body to read, disarms it first;
+ * - disarming at the very end if much of the limit is left: the end of a request and the sleep after it use almost
+ *   nothing of the limit, and the next request sets the timer again. A request without a limit, or with a body to read,
+ *   disarms it first;
  * - arming for a script if the timer was armed less than GRACE ago for a script with the same long limit: it was armed
  *   for the limit and GRACE, so a script never has less than its limit, and at most GRACE more.
  *
  * Calls that a script makes itself (set_time_limit, pcntl) are never skipped.
  *
  * Most builds of PHP use setitimer(ITIMER_PROF), which measures the CPU time of the process. A thread-safe build (ZTS)
- * creates and deletes a timer in each request (ZEND_MAX_EXECUTION_TIMERS), which measures elapsed time and sends SIGRTMIN.
- * Here it is created once for each process. It may expire while the process sleeps between two requests; timer_signals.c discards
- * such a signal. */
+ * creates and deletes a timer in each request (ZEND_MAX_EXECUTION_TIMERS), which measures elapsed time and sends
+ * SIGRTMIN. Here it is created once for each process. It may expire while the process sleeps between two requests;
+ * timer_signals.c discards such a signal. */
 #include "core/internal.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@
 
 #include "zend_max_execution_timer.h"
 
-/* A timer is left running only with at least this limit (seconds), set less than a second ago. */
+/* A timer is left running only if its limit is at least this long (seconds) and was set less than a second ago. */
 #define LONG_LIMIT 10
 /* Nanoseconds for which one arming serves the scripts of several requests. */
 #define GRACE 250000000
@@ -47,7 +48,7 @@ static bool worker_pauses;    /* PHP's next call disarms the timer because a wor
 
 static int64_t monotonic_ns(void)
 {
-	/* Accurate to a few milliseconds, which is enough here, and cheaper than the precise clock. */
+	/* This clock is accurate to a few milliseconds, which is enough here, and cheaper than the precise one. */
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
@@ -98,7 +99,7 @@ static bool is_final_disarm(void)
 	return howdah_phase == HOWDAH_ENDING && !EG(current_execute_data);
 }
 
-/* PHP disarms its timer. */
+/* Called when PHP disarms its timer. */
 static int on_disarm(void)
 {
 	for_script = false;

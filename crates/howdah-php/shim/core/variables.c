@@ -121,7 +121,8 @@ static void remember_environment(void)
 	}
 }
 
-/* putenv() of a script, and setenv() of an extension, put another pointer into the list. */
+/* Returns whether the environment is unchanged since remember_environment(). putenv() of a script and setenv() of an
+ * extension put another pointer into the list. */
 static bool environment_is_as_seen(void)
 {
 	if (!environ) {
@@ -147,7 +148,7 @@ static void import_environment(zval *array)
 	add_site_environment(array);
 }
 
-/* getenv() without arguments. */
+/* Fills the array that getenv() without arguments returns. */
 static void load_environment(zval *array)
 {
 	stock_load(array);
@@ -201,8 +202,8 @@ void howdah_register_server_variables(zval *array)
 		if (ref->id != HOWDAH_VAR_ID_TEXT) {
 			zend_hash_update(hash, names[ref->id], &value);
 		} else {
-			/* A header's name cannot be a number or contain brackets, but a site's parameter might be a number, hence symtable.
-			 */
+			/* A header's name cannot be a number or contain brackets, but the name of a site's parameter might be a number,
+			 * which PHP's arrays store as an integer key. */
 			zend_symtable_str_update(hash, howdah_text(ref->name_off), ref->name_len, &value);
 		}
 	}

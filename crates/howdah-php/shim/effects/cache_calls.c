@@ -3,8 +3,8 @@
  * script's further output. Only their form is checked here, so a mistake throws an exception at the line that contains
  * it.
  *
- * If there is nothing to purge, the functions warn and return false: a script that purges in vain would leave visitors
- * with stale pages elsewhere. */
+ * If there is no page cache to access, the functions warn and return false: visitors could keep getting stale pages
+ * that the script believes to be purged. */
 #include "effects/internal.h"
 
 static bool is_heard(void)

@@ -70,8 +70,8 @@ WRAPPER(pdo_query, PDO_TEXT)
 WRAPPER(pdo_execute, pdo_statement(execute_data))
 WRAPPER(pdo_commit, HOWDAH_CONTROLS)
 
-/* Methods that a connection has only because of its driver are copies of its own (pdo_hash_methods()), which are made
- * when the first of them is looked up. */
+/* Each connection has its own copies of the methods that its driver adds (pdo_hash_methods()). PDO makes them when the
+ * first of them is looked up. */
 static void pdo_connected(zend_object *object)
 {
 	pdo_dbh_t *dbh = php_pdo_dbh_fetch_inner(object);

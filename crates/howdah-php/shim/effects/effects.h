@@ -1,7 +1,7 @@
 /* What the effects offer to the other folders: the core and the workers tell them when a run begins and ends.
  *
- * The effects use the core and nothing of the folders worker and swoole. The core uses this header against the direction
- * of includes; see core/core.h. */
+ * The effects use the core and nothing of the folders worker and swoole. The core uses this header against the
+ * direction of includes; see core/core.h. */
 #ifndef HOWDAH_EFFECTS_H
 #define HOWDAH_EFFECTS_H
 

@@ -83,7 +83,8 @@ static enum_func_status prepare(MYSQLND_STMT *const stmt, const char *const quer
 	howdah_statement **kept = kept_of(stmt), statement;
 	free(*kept);
 	*kept = NULL;
-	/* Also outside of requests, since a worker executes statements in its requests that it has prepared before them. */
+	/* The text is read even outside of requests, since a worker may execute in a request a statement that it prepared
+	 * before. */
 	howdah_statement_read(&statement, HOWDAH_DIALECT_MYSQL, query, query_len);
 	if (statement.kind != HOWDAH_READS) {
 		*kept = pemalloc(sizeof(statement), 1);

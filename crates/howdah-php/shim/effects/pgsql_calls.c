@@ -1,8 +1,8 @@
 /* pgsql, and what PDO_PGSQL adds to PDO: wraps PHP's functions that send something to PostgreSQL.
  *
  * A statement prepared by pg_prepare() is known by connection and name, from its success until another statement takes
- * the name. Every other name counts as a write to any table: those of pg_send_prepare(), of SQL's PREPARE, of an
- * omitted connection, and of a connection kept from an earlier request. */
+ * the name. Executing any other name counts as a write to any table: a name from pg_send_prepare() or SQL's PREPARE,
+ * a name on an omitted connection, and a name on a connection kept from an earlier request. */
 #include "effects/database_calls.h"
 
 /* Texts of prepared statements, by `handle NUL name`. They outlive the request. */
@@ -37,7 +37,7 @@ static uint32_t pg_text(zend_execute_data *execute_data)
 {
 	zend_string *sql = howdah_argument_text(execute_data, names_connection(execute_data) ? 2 : 1);
 	uint32_t kind = howdah_database_text(HOWDAH_DIALECT_POSTGRES, sql);
-	/* The names may be given to other statements afterwards. */
+	/* Other statements may take the names afterwards. */
 	if (kind != HOWDAH_READS && (!sql || has_word(sql, "deallocate") || has_word(sql, "discard"))) {
 		zend_hash_clean(prepared);
 	}
@@ -201,7 +201,7 @@ static uint32_t pdo_lob_mode(zend_execute_data *execute_data)
 
 WRAPPER(pdo_lob_open, pdo_lob_mode(execute_data))
 
-/* The same for the class Pdo\Pgsql, since PHP 8.4, where they are ordinary methods. */
+/* The same methods in the class Pdo\Pgsql (since PHP 8.4), where they are ordinary methods. */
 WRAPPER(class_copy_from_array, PG_TABLE("INSERT INTO", 1, ""))
 WRAPPER(class_copy_from_file, PG_TABLE("INSERT INTO", 1, ""))
 WRAPPER(class_copy_to_array, PG_READS(1))

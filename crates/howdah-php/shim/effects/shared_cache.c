@@ -121,7 +121,7 @@ static bool put(smart_str *to, zval *value, unsigned depth)
 	}
 }
 
-/* Returns false if serialize() has thrown. */
+/* Encodes a value, with serialize() if necessary. Returns false if serialize() has thrown. */
 static bool encode(smart_str *to, zval *value)
 {
 	if (put(to, value, 0)) {

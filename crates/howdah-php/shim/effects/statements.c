@@ -17,7 +17,7 @@
 
 #include <time.h>
 
-/* Number of different writes of a request that are remembered; further ones are reported each time. */
+/* Maximum number of different writes of a request that are remembered. Any further write is reported each time. */
 #define REMEMBERED 64
 /* Milliseconds after which a writing script counts as running for long, and reports `wrote` again. */
 #define NOW_AND_THEN 100
@@ -29,7 +29,7 @@ static bool has_written;
 static uint64_t said_at;
 /* The worker script wrote while it handled no request. */
 static bool wrote_outside;
-/* The last write may be in a transaction that is still open, because none has begun or ended since. */
+/* The last write may be in a transaction that is still open, because no transaction has begun or ended since. */
 static bool unsettled;
 
 static uint64_t milliseconds(void)
@@ -49,7 +49,7 @@ void howdah_statements_begin(void)
 	remembered_count = 0;
 	has_written = false;
 	if (!howdah_is_worker()) {
-		/* Its connections end with a request, and so do their transactions. */
+		/* An ordinary child's connections end with a request, and so do their transactions. */
 		unsettled = false;
 	}
 	if (wrote_outside && howdah_effects_wanted()) {

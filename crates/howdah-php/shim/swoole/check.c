@@ -1,7 +1,7 @@
 /* Finds names of features that are not supported: coroutines, WebSocket, raw servers. The script's own code is searched
- * when it is compiled, before any of it runs, so it stops at its start and not in production. Libraries that it loads
- * are not searched, since many name coroutines on paths that are never taken; there PHP reports an unknown class or
- * function when such a path runs. */
+ * when it is compiled, before any of it runs, so a script that names one stops at its start and not in production.
+ * Libraries that it loads are not searched, since many name coroutines on paths that are never taken; there PHP reports
+ * an unknown class or function when such a path runs. */
 #include "swoole/internal.h"
 
 #include "zend_compile.h"

@@ -237,8 +237,8 @@ static int put_fields(response_t *response, zend_long *own_length)
 			continue;
 		}
 		if (UNEXPECTED(means && Z_TYPE_P(value) == IS_STRING && Z_STRLEN_P(value) == 0)) {
-			/* As in Swoole, neither this header nor the server's own of that name is sent. Scripts switch off compression for
-			 * one response that way. The framing still belongs to the server. */
+			/* As in Swoole, an empty value suppresses the header, including the server's own of that name. Scripts switch off
+			 * compression for one response that way. The server still decides the framing. */
 			seen |= means & ~(SEEN_CLOSE | SEEN_LENGTH);
 			continue;
 		}

@@ -26,7 +26,7 @@ const char *howdah_swoole_event_name(size_t index)
 
 callback_t howdah_swoole_callbacks[EVENTS];
 
-/* The name of the failure of the last call that failed. */
+/* The name of the last failure of a callback. */
 static const char *failure;
 
 zval howdah_swoole_the_server;
@@ -72,7 +72,7 @@ bool howdah_swoole_call(zend_fcall_info *info, zend_fcall_info_cache *cache, uin
 		return true;
 	}
 	if (UNEXPECTED(CG(unclean_shutdown))) {
-		/* A fatal error from which PHP has returned through the script's frames (out of memory does so in later releases): no
+		/* PHP has returned from a fatal error through the script's frames, as later releases do when memory runs out. No
 		 * function can be called any more. */
 		zend_clear_exception();
 		zend_bailout();

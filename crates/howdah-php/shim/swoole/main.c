@@ -47,7 +47,7 @@ static PHP_FUNCTION(swoole_cpu_num)
 	RETURN_LONG(MAX(1, sysconf(_SC_NPROCESSORS_ONLN)));
 }
 
-/* As cli_set_process_title() of sapi/cli, which only the main() of `php` registers. */
+/* Does what cli_set_process_title() of sapi/cli does, which only the main() of `php` registers. */
 static PHP_FUNCTION(swoole_set_process_name)
 {
 	zend_string *title;

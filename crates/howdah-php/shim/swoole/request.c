@@ -353,7 +353,7 @@ static void make_form(request_t *request, const howdah_run_request_t *seen, cons
 		SEPARATE_ARRAY(found);
 		ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(found), one) {
 			if (Z_TYPE_P(one) == IS_ARRAY) {
-				/* Swoole has PHP's keys except for this one. */
+				/* Swoole has the same keys as PHP except for this one. */
 				SEPARATE_ARRAY(one);
 				zend_hash_str_del(Z_ARRVAL_P(one), "full_path", sizeof("full_path") - 1);
 				zval *paths = zend_hash_str_find(Z_ARRVAL_P(one), "tmp_name", sizeof("tmp_name") - 1);
@@ -372,8 +372,8 @@ static void make_form(request_t *request, const howdah_run_request_t *seen, cons
 	}
 	zval_ptr_dtor(found);
 	ZVAL_COPY_VALUE(&PG(http_globals)[TRACK_VARS_FILES], &files_before);
-	/* is_uploaded_file() and move_uploaded_file() use one table, in which requests that the script has kept may have
-	 * files. */
+	/* is_uploaded_file() and move_uploaded_file() use one table, which may also contain files of earlier requests that
+	 * the script has kept. */
 	if (uploads_before) {
 		if (SG(rfc1867_uploaded_files)) {
 			zend_string *path;

@@ -98,7 +98,7 @@ static table_t *made(zval *this)
 static void lock(table_t *table)
 {
 	if (pthread_mutex_lock(&table->shared->lock) == EOWNERDEAD) {
-		/* At worst one row is half written. */
+		/* A process died while it held the lock. It has left at most one row half written. */
 		pthread_mutex_consistent(&table->shared->lock);
 	}
 }
@@ -409,7 +409,7 @@ static PHP_METHOD(Table, del)
 	}
 	row_t *row = there(table, key);
 	if (row) {
-		/* Not marked "deleted" if no row follows: searches may end here again. */
+		/* If no row follows, the slot becomes empty instead of deleted, so searches can end here again. */
 		uint32_t slot = (uint32_t)(((char *)row - table->first) / (ptrdiff_t)table->row_size);
 		row->state = row_at(table, (slot + 1) & (table->slots - 1))->state == EMPTY ? EMPTY : DELETED;
 		while (row->state == EMPTY) {

@@ -316,7 +316,7 @@ static const zend_function_entry timer_functions[] = {
 	PHP_FE_END
 };
 
-/* ---- what else server scripts use ---- */
+/* ---- other functions that server scripts use ---- */
 
 static PHP_METHOD(Process, kill)
 {

@@ -6,9 +6,9 @@
 
 typedef struct {
 	const char *setter;
-	/* Called without arguments, it returns the value; NULL: there is none to read. */
+	/* The function that returns the value when called without arguments, or NULL if the value cannot be read. */
 	const char *getter;
-	/* Called in place of the setter, without a value; NULL: the setter is called with the value. */
+	/* The function that is called without arguments to undo the setter, or NULL if the setter is called with the value. */
 	const char *undo;
 	zend_function *function, *get, *put;
 	zif_handler stock;

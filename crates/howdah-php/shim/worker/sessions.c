@@ -10,7 +10,7 @@ static php_ps_globals *session;
 /* An array of zvals, or since PHP 8.3 a struct that consists only of zvals. */
 #define HANDLERS (sizeof(((php_ps_globals *)NULL)->mod_user_names) / sizeof(zval))
 static zval session_handlers[HANDLERS];
-/* Belongs to the handlers: their class, and since PHP 8.6 only whether they are methods of an object. */
+/* The class of the handlers; since PHP 8.6, PHP stores only whether they are methods of an object. */
 #if PHP_VERSION_ID >= 80600
 static bool session_methods;
 #else

@@ -52,8 +52,8 @@ static void free_setting(zval *value)
 	efree(kept);
 }
 
-/* As zend_alter_ini_entry_ex() does, but in PHP's stage for restoring values, in which no rule about headers already
- * sent or a session already begun applies. */
+/* Sets the value as zend_alter_ini_entry_ex() does, but in PHP's stage for restoring values, in which settings may
+ * change even after headers have been sent or a session has begun. */
 static void put_back(zend_ini_entry *entry, const kept_setting *kept)
 {
 	if (entry->on_modify) {
@@ -260,7 +260,8 @@ static void restore_streams(void)
 		free_table(&BG(user_filter_map));
 	}
 	if (!had_ticks && BG(user_tick_functions)) {
-		/* The list stays, empty, because PHP has its runner in a list that is not accessible here. */
+		/* The list is emptied but not freed: PHP has registered the function that runs it in another list, which is not
+		 * accessible here. */
 		zend_llist_clean(BG(user_tick_functions));
 	}
 }
@@ -321,7 +322,7 @@ void howdah_state_begin_modules(void)
 	begin_module(random_module);
 	begin_module(filter_module);
 	begin_module(zlib_module);
-	/* Begun last, since with session.auto_start it reads cookies and sends headers. */
+	/* The session begins last, since with session.auto_start it reads cookies and sends headers. */
 	howdah_session_begin();
 }
 
@@ -367,9 +368,9 @@ void howdah_state_join_shutdown_functions(void)
 
 /* ---- superglobals ---- */
 
-/* As zend_activate_auto_globals(), except for the superglobals that PHP creates when code that names them is compiled
- * (auto_globals_jit). Here that code may have been compiled in an earlier request, so a superglobal that was created
- * once is created for every request. */
+/* Does what zend_activate_auto_globals() does, except for the superglobals that PHP creates when code that names them
+ * is compiled (auto_globals_jit). Here that code may have been compiled in an earlier request, so a superglobal that
+ * was created once is created for every request. */
 void howdah_state_import_superglobals(void)
 {
 	zval *files = &PG(http_globals)[TRACK_VARS_FILES];

@@ -3,8 +3,8 @@
  *
  * ```
  * boot ─► asks ─► [begin: site's settings, input, superglobals] callback [end: shutdown functions,
- *          ▲       session, output, uploads; the answer is complete] script's own code ─┐
- *          └──────────────── what the request has changed is undone ◄───────────────────┘
+ *          ▲       session, output, uploads; the response is complete] script's own code ─┐
+ *          └──────────────── the changes of the request are undone ◄──────────────────────┘
  * ```
  * The semantics are FrankenPHP's (frankenphp_handle_request() of frankenphp.c), but more is reset, see state.c.
  * The steps are those of php_request_startup() and php_request_shutdown(), in their order, without those that would
@@ -148,7 +148,7 @@ static void begin_request(void)
 	sapi_activate();
 	SG(sapi_started) = 1;
 	if (PG(open_basedir) && *PG(open_basedir)) {
-		/* As php_request_startup() does: a path seen before must not be trusted. */
+		/* php_request_startup() does the same, because a path that was seen before must not be trusted. */
 		zend_string *name = zend_string_init("realpath_cache_size", sizeof("realpath_cache_size") - 1, 0);
 		zend_alter_ini_entry_chars(name, "0", 1, PHP_INI_SYSTEM, PHP_INI_STAGE_ACTIVATE);
 		zend_string_release(name);
@@ -269,7 +269,7 @@ static PHP_FUNCTION(frankenphp_handle_request)
 	RETURN_TRUE;
 }
 
-/* From FrankenPHP: a log line with slog's levels, followed by the context as JSON. */
+/* A function of FrankenPHP. Logs a line with one of slog's levels, followed by the context as JSON. */
 static PHP_FUNCTION(frankenphp_log)
 {
 	zend_string *message;

@@ -1,7 +1,7 @@
 /* What the workers offer to the other folders: sessions.c, by which a Swoole script's sessions are ended, too.
  *
- * The workers use the core, and worker.c uses effects/effects.h. No file of the core or of the effects uses this header:
- * they ask howdah_worker (core/core.h). Rust starts a worker's parts by the functions in entry.h. */
+ * The workers use the core, and worker.c uses effects/effects.h. No file of the core or of the effects uses this
+ * header: they read howdah_worker (core/core.h). Rust starts a worker's parts by the functions in entry.h. */
 #ifndef HOWDAH_WORKER_H
 #define HOWDAH_WORKER_H
 

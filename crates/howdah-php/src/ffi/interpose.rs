@@ -1,13 +1,14 @@
 //! The functions of the C library that this library replaces for PHP and its extensions. A library in LD_PRELOAD comes
 //! before the C library in the search for a symbol, so PHP's calls arrive here.
 //!
-//! The replacements are in C (`shim/core`: host.c, cwd.c, timers.c, timer_signals.c, forks.c, opcache.c). rustc exports only symbols that are
-//! defined in Rust, so each name is a jump to the C function, which leaves the arguments where the caller put them.
+//! The replacements are in C (`shim/core`: host.c, cwd.c, timers.c, timer_signals.c, forks.c, opcache.c). rustc exports
+//! only symbols that are defined in Rust, so each name is a jump to the C function, which leaves the arguments where
+//! the caller put them.
 
 macro_rules! interpose {
     ($($name:ident => $replacement:ident,)*) => {
-        // SAFETY: the functions are defined in the shim. They are declared without their arguments, because nothing here
-        // calls them: only their addresses are used.
+        // SAFETY: the functions are defined in the shim. They are declared without their arguments, because nothing
+        // here calls them: only their addresses are used.
         unsafe extern "C" {
             $(fn $replacement();)*
         }

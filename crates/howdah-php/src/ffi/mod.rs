@@ -73,7 +73,7 @@ unsafe extern "C" {
     fn howdah_title_set(title: *const c_char);
 }
 
-/// What becomes of a child after a request.
+/// Whether a child can continue after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunOutcome {
     /// The child can take the next request.
@@ -82,7 +82,7 @@ pub enum RunOutcome {
     BailedOut,
     /// A bailout escaped PHP's own shutdown, so the process must exit.
     Broken,
-    /// This process is a fork that the script made, at its end. It exits with the script's exit status.
+    /// This process is a fork that the script made, and the script has ended in it. It exits with that exit status.
     ScriptFork(i32),
 }
 
@@ -102,9 +102,9 @@ pub enum WorkerEnd {
     Finished,
     /// A fatal error ended the script after it had asked for requests.
     Broken,
-    /// This process is a fork that the script made, at its end. It exits with the script's exit status.
+    /// This process is a fork that the script made, and the script has ended in it. It exits with that exit status.
     ScriptFork(i32),
-    /// The script ended before it asked for a request: the name of the failure, and PHP's message.
+    /// The script ended before it asked for a request. The fields are the name of the failure and PHP's message.
     Failed(&'static str, String),
 }
 
@@ -148,7 +148,7 @@ pub fn php_has_setting(name: &str) -> bool {
 
 /// Returns what is known of the PHP that has started.
 pub fn started_php() -> StartedPhp {
-    // SAFETY: PHP is started; a NUL-terminated string that lives as long as PHP.
+    // SAFETY: PHP is started; the function returns a NUL-terminated string that lives as long as PHP.
     let version = unsafe { CStr::from_ptr(howdah_php_version()) };
     let mut php = StartedPhp {
         version: version.to_string_lossy().into_owned(),
@@ -165,7 +165,7 @@ pub fn started_php() -> StartedPhp {
 
 /// Prepares PHP in a freshly forked child: signals and random sources.
 pub fn php_enter_child() {
-    // SAFETY: in the only thread of the child, before its first request.
+    // SAFETY: called in the only thread of the child, before its first request.
     unsafe { howdah_php_enter_child() }
 }
 
@@ -309,7 +309,7 @@ pub fn set_title(title: &str) {
     let Ok(title) = CString::new(title) else {
         return;
     };
-    // SAFETY: a NUL-terminated string that is copied.
+    // SAFETY: the string is NUL-terminated, and the function copies it.
     unsafe { howdah_title_set(title.as_ptr()) }
 }
 

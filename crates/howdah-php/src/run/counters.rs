@@ -16,7 +16,7 @@ pub enum Counter {
     Closed,
     /// Requests received since the start.
     Requests,
-    /// Requests refused as malformed since the start.
+    /// Requests refused as malformed, too large or too slow since the start.
     Refused,
     /// 1 once `workerStart` has returned, 0 before.
     Ready,
@@ -70,8 +70,8 @@ impl WorkerCounters {
         self.cell(self.own, counter).load(Ordering::Relaxed)
     }
 
-    /// Returns the smallest number of connections among the other workers that are ready and can accept one, which
-    /// means that they have not been in their script since before `then` (ms).
+    /// Returns the smallest number of connections among the other workers that are ready and can accept one. A worker
+    /// that has been in its script since before `then` (ms) cannot.
     pub fn fewest_connections_elsewhere(&self, then: u64) -> Option<u64> {
         let of = |worker, counter| self.cell(worker, counter).load(Ordering::Relaxed);
         (0..self.cells.len() / COUNTERS_PER_WORKER)

@@ -36,7 +36,7 @@ pub fn parse_listen_address(text: &str) -> Result<SwooleAddress, String> {
 
 /// Sets the address to listen on, whatever the script names.
 pub fn override_listen_address(address: SwooleAddress) {
-    // Called once, before the script.
+    // Called once, before the script runs.
     let _ = LISTEN_OVERRIDE.set(address);
 }
 

@@ -5,9 +5,9 @@
 //!
 //! From the inside out: [`timers`], [`worker_manager`] and [`counters`] hold state; [`connection`] is one client,
 //! [`output`] is the output that waits for it, [`spill`] manages the files for long output and bodies, [`files`] finds
-//! static files, [`mime`] has their types, [`response_heads`] builds the server's own responses; [`worker`] is a worker's event
-//! loop; [`listener`] binds the address; [`crate::ffi`] has the functions that the shim calls. [`sys`] is the module
-//! with `unsafe`.
+//! static files, [`mime`] has their types, [`response_heads`] builds the server's own responses; [`worker`] is a
+//! worker's event loop; [`listener`] binds the address; [`crate::ffi`] has the functions that the shim calls. [`sys`]
+//! is the module with `unsafe`.
 //!
 //! There is no front here. The connections of a worker that dies are lost, and a script that blocks blocks its worker.
 //! `howdah serve` is for everything that is not written for Swoole.

@@ -28,7 +28,7 @@ pub fn is_below_minimum_rate(bytes: u64, since: u64, now: u64) -> bool {
 enum OutputPiece {
     /// Bytes in memory, and how many of them the socket has accepted.
     Memory(Vec<u8>, usize),
-    /// Bytes that were too many for memory, and how many of them the socket has accepted.
+    /// Bytes in a file, and how many of them the socket has accepted.
     Spilled(WorkerSpillFile, u64),
     /// Part of a file that the script sends.
     File {
@@ -60,7 +60,8 @@ impl ClientOutput {
         self.bytes_in_memory
     }
 
-    /// Returns whether the client reads less than [`MIN_BYTES_PER_SECOND`] on average, measured since output began to wait for it.
+    /// Returns whether the client reads less than [`MIN_BYTES_PER_SECOND`] on average, measured since output began to
+    /// wait for it.
     pub fn is_too_slow(&self, now: u64) -> bool {
         !self.is_empty() && is_below_minimum_rate(self.bytes_taken, self.waiting_since, now)
     }

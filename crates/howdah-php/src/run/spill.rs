@@ -106,7 +106,7 @@ impl WorkerSpillFile {
                 "the temporary files of this worker have reached their limit",
             ));
         }
-        // Written by position, so a failed write leaves nothing between two pieces.
+        // The bytes are written by position, so a failed write leaves nothing between two pieces.
         self.file.write_all_at(bytes, *len)?;
         *len += more;
         held.set(held.get() + more);

@@ -177,7 +177,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
     SIGNAL_REQUESTS.fetch_or(bit, Ordering::SeqCst);
     // SAFETY: `handle_signals` has set it to an eventfd that the process keeps open.
     let bell = unsafe { BorrowedFd::borrow_raw(SIGNAL_BELL.load(Ordering::SeqCst)) };
-    // A system call that leaves the C library's errno alone, which belongs to the code that the signal interrupted.
+    // This system call leaves the C library's errno unchanged, which belongs to the code that the signal interrupted.
     ring_bell(bell);
 }
 
@@ -216,7 +216,7 @@ impl Drop for BlockedSignals {
 /// Handles the signals of a server process from now on. The returned descriptor, which the process keeps open, becomes
 /// readable with each signal. The signals are not blocked, so programs that a script starts inherit a usable mask.
 pub fn handle_signals(manager: bool) -> io::Result<&'static OwnedFd> {
-    // Never closed, because a signal may arrive at any time.
+    // The descriptor is never closed, because a signal may arrive at any time.
     let bell = Box::leak(Box::new(eventfd(
         0,
         EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,

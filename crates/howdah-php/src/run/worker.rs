@@ -1,6 +1,7 @@
 //! The event loop of one worker of a Swoole server: it accepts connections, receives whole requests, passes them to the
-//! script one after another, and sends the script's responses. It calls no PHP: [`SwooleWorker::next_event`] returns the next
-//! event, and the shim calls the script and asks again. It knows nothing about response headers, which the shim writes.
+//! script one after another, and sends the script's responses. It calls no PHP: [`SwooleWorker::next_event`] returns
+//! the next event, and the shim calls the script and asks again. It knows nothing about response headers, which the
+//! shim writes.
 //!
 //! The loop is edge-triggered: a connection is registered once, and a request over a persistent connection costs one
 //! `recv` and one `send`. Every wait has a limit: the header and the body must arrive in time, the response must be
@@ -86,7 +87,7 @@ pub enum WorkerEvent {
     Connected(u64),
     /// This connection has been closed. Reported only if the script has callbacks for `connect` and `close`.
     Closed(u64),
-    /// The worker exits: its requests are finished, or its time for that is over.
+    /// The worker exits, because all its connections are closed or because its time for that is over.
     Leave,
 }
 
@@ -122,8 +123,8 @@ pub struct SwooleWorker {
     open_connections: u64,
     /// The connection whose request the script is handling, and whether the response is complete.
     current_call: Option<(u64, bool)>,
-    /// That connection must be closed. The script may still read its request, so it is closed after the callback
-    /// returns.
+    /// Whether the connection of `current_call` must be closed. This happens after the callback returns, because the
+    /// script may still read its request.
     close_pending: bool,
     /// Connections to check again without an event from the kernel.
     resumable: VecDeque<u64>,
@@ -193,9 +194,9 @@ impl SwooleWorker {
 
     fn listen(&mut self) -> std::io::Result<()> {
         if !self.listening && self.leaving_since.is_none() {
-            // Without EPOLLEXCLUSIVE: the kernel would notify one worker of a connection, and would not notify the
-            // others when that worker is ahead and leaves the connection to them. Idle workers now wake up in vain at
-            // times; busy workers do not.
+            // EPOLLEXCLUSIVE is not set. With it, the kernel would notify only one worker of a connection, and would
+            // not notify the others if that worker is ahead and leaves the connection to them. Without it, idle workers
+            // sometimes wake up in vain, but busy workers do not.
             sys::epoll_add(
                 &self.epoll,
                 self.listener.as_fd(),
@@ -246,8 +247,8 @@ impl SwooleWorker {
             if sys::take_signal_requests() & (sys::STOP | sys::RELOAD) != 0 {
                 self.begin_leaving();
             }
-            // Only when everything that has arrived was read: after a long call of the script, clients that sent in
-            // time must not be treated as late.
+            // The sweep waits until all input that has arrived was read. Otherwise, clients that sent their bytes in
+            // time during a long call of the script would be treated as late.
             if self.now - self.swept_at >= SWEEP_INTERVAL_MS
                 && self.ready.len() < self.ready.capacity()
             {
@@ -287,8 +288,8 @@ impl SwooleWorker {
     fn on_event(&mut self, data: u64, events: EventFlags) -> Option<WorkerEvent> {
         match data {
             LISTENER_MARK => self.accept(),
-            // The loop takes the requests of signals (`take_signal_requests`). The bell is edge-triggered, so it need not be
-            // emptied.
+            // The loop takes the requests of signals (`take_signal_requests`). The bell is edge-triggered, so it need
+            // not be emptied.
             BELL_MARK => None,
             id => {
                 let connection = self.connection(id)?;
@@ -424,7 +425,7 @@ impl SwooleWorker {
         }
     }
 
-    /// Sends an error response to a malformed request and closes the connection.
+    /// Sends an error response to a request that is malformed, too large or too slow, and closes the connection.
     fn refuse(&mut self, id: u64, why: ReceiveRefusal) {
         self.counters.add(Counter::Refused, 1);
         let now = self.now;
@@ -443,7 +444,7 @@ impl SwooleWorker {
                 self.close(id);
             }
         }
-        // At most one line per second: a client must not be able to fill the disk.
+        // At most one line per second is logged, so a client cannot fill the disk.
         if now - self.refusal_logged >= 1000 || self.refusal_logged == 0 {
             self.refusal_logged = now;
             log::info(&format!(
@@ -480,7 +481,7 @@ impl SwooleWorker {
         }
     }
 
-    /// Stops accepting. The worker exits when its running requests are finished.
+    /// Stops accepting. The worker exits when its connections are closed, or after `max_wait`.
     pub fn begin_leaving(&mut self) {
         if self.leaving_since.is_none() {
             self.stop_listening();

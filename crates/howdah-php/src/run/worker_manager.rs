@@ -19,7 +19,7 @@ enum WorkerPlace {
     ToStart { at: u64 },
     /// A worker has run as process `pid` since this time (ms).
     Running { pid: i32, since: u64 },
-    /// This place stays without a worker.
+    /// No worker is started under this number any more.
     Empty,
 }
 
@@ -80,7 +80,7 @@ pub struct WorkerManager {
 }
 
 impl WorkerManager {
-    /// Creates a manager that starts `workers` workers at once and gives a leaving one `max_wait` ms.
+    /// Creates a manager that starts `workers` workers at once and gives a leaving worker `max_wait` ms to exit.
     pub fn new(workers: u64, max_wait: u64) -> WorkerManager {
         WorkerManager {
             places: vec![WorkerPlace::ToStart { at: 0 }; workers as usize],
@@ -185,8 +185,7 @@ impl WorkerManager {
         })
     }
 
-    /// Replaces every worker: the next generation starts at once, and the present one exits when its requests are
-    /// finished.
+    /// Replaces every worker: the next generation starts at once, and the present one finishes its requests and exits.
     pub fn reload(&mut self, now: u64) {
         if self.stopping.is_some() {
             return;

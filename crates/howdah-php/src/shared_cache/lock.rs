@@ -1,6 +1,6 @@
-//! A lock in shared memory for which no process waits longer than [`MAX_LOCK_WAIT`]: a word with the id of the process that
-//! holds it. The zygote, which is notified when a child exits, releases the locks that the child held. A process that
-//! waits in vain checks whether the holder still exists, because the zygote may have died too.
+//! A lock in shared memory for which no process waits longer than [`MAX_LOCK_WAIT`]. The lock is a word with the id of
+//! the process that holds it. The zygote, which is notified when a child exits, releases the locks that the child held.
+//! A process that waits in vain checks whether the holder still exists, because the zygote may have died too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ impl Drop for SharedLockGuard<'_> {
     }
 }
 
-/// Takes the lock for process `pid`. Returns `Ok(None)` if another process holds it for longer than [`MAX_LOCK_WAIT`], and
-/// `Err` with that process's id if `exists` says that the process is gone.
+/// Takes the lock for process `pid`. Returns `Ok(None)` if another process holds it for longer than [`MAX_LOCK_WAIT`],
+/// and `Err` with that process's id if `exists` says that the process is gone.
 pub fn acquire(
     word: &AtomicU64,
     pid: u32,

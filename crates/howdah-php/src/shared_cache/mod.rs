@@ -40,11 +40,11 @@ const MAX_TRACKED_READS: usize = 100_000;
 pub enum StoreResult {
     /// The value is in the cache.
     Stored,
-    /// The value was not stored because there is one already (`howdah_cache_add()`), or was one since this request read
-    /// it.
+    /// `howdah_cache_add()` did not store the value because there is one already, or because another process has
+    /// changed it since this request read it.
     AlreadyPresent,
     /// The value was not stored: there is no room, the cache is not available now, or another process has changed the
-    /// value since this request read it. Unless only a new value was to be added, a former value is gone, too.
+    /// value since this request read it. Except in `howdah_cache_add()`, a former value is gone, too.
     NotStored,
 }
 
@@ -66,7 +66,7 @@ pub struct SharedCache {
 static CACHE: OnceLock<SharedCache> = OnceLock::new();
 
 thread_local! {
-    /// The buffer into which a value is copied, so no memory is allocated from PHP while others wait for a lock.
+    /// The buffer into which a value is copied, so PHP's allocator is not called while other processes wait for a lock.
     static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// The reads of this request: hash of the key, and [`SharedCache::version`] at the time of the read.
     static READ: RefCell<NumberMap> = RefCell::new(NumberMap::default());
@@ -96,7 +96,7 @@ fn clear_reads() {
     OWN_FLUSHES.set(0);
 }
 
-/// Returns this process's id. A child has asked the system for it once, since that takes longer than a cache read.
+/// Returns this process's id. A child asks the system for it only once, since that takes longer than a cache read.
 fn own_pid() -> u32 {
     match PID.get() {
         0 => sys::own_pid() as u32,

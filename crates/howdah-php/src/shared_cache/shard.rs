@@ -362,8 +362,8 @@ impl<'a> LockedShard<'a> {
         self.add_to(USED, -(words as i64));
     }
 
-    /// Adds an entry, for which the oldest ones are evicted; `is_current` says whether an evicted entry was still
-    /// valid. Returns false if the new entry is too large.
+    /// Adds an entry and evicts the oldest entries to make room for it; `is_current` says whether an evicted entry was
+    /// still valid. Returns false if the new entry is too large.
     pub fn add(
         &mut self,
         new: &NewEntry<'_>,
@@ -473,8 +473,9 @@ impl<'a> LockedShard<'a> {
         self.add_to(USED, entry.len() as i64);
     }
 
-    /// Removes the oldest entry from the ring. Returns `Some` of its words if the entry has been read, is still valid
-    /// and has at most `may_move` words. Returns `None` if the ring is empty or inconsistent.
+    /// Removes the oldest entry from the ring. Returns its words (`Some(Some(_))`) if the entry has been read, is still
+    /// valid and has at most `may_move` words, and `Some(None)` for any other entry. Returns `None` if the ring is
+    /// empty or inconsistent.
     fn evict(
         &mut self,
         is_current: impl Fn(&ShardEntry<'_>) -> bool,

@@ -36,7 +36,7 @@ impl Worker {
         Worker::script(&text, args, 0)
     }
 
-    /// Boots a worker without code of its own.
+    /// Boots a worker that runs no code before the loop or between requests.
     pub fn plain() -> Worker {
         Worker::boot("", "", &[])
     }

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-/// Longest wait for anything, on however busy a machine.
 /// The name of the notice about a script that starts no server.
 const NO_SERVER: &str = "NoServerStarted";
+/// Longest time that a test waits for anything, even on a loaded machine.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Checks a condition repeatedly until it holds.

@@ -222,7 +222,7 @@ extern "C" fn howdah_run_fork(number: u64) -> c_int {
             return -1;
         };
         let parent = manager.pid;
-        // Held until the worker has its own handlers, since a SIGTERM that arrived before would be lost.
+        // Signals stay blocked until the worker has its own handlers: a SIGTERM that arrived earlier would be lost.
         let _held = sys::block_signals();
         match fork(log::warn) {
             Ok(ForkResult::Parent(pid)) => {

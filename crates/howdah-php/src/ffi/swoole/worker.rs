@@ -194,7 +194,7 @@ extern "C" fn howdah_run_close(id: u64) {
     with_worker((), |worker| worker.close(id));
 }
 
-/// Stops accepting. The worker exits when its requests are finished.
+/// Stops accepting. The worker exits when its connections are closed, or after its time for that.
 #[unsafe(no_mangle)]
 extern "C" fn howdah_run_leave() {
     with_worker((), SwooleWorker::begin_leaving);

@@ -51,8 +51,8 @@ impl SwooleWorker {
     }
 
     /// Waits until the client has read enough of a streamed response for which there was no room in a file. The script
-    /// cannot be interrupted, so the worker waits for this client alone, and therefore for no more than [`CLIENT_TIMEOUT_MS`] in
-    /// total. Returns `false` if the client does not read in time or is gone.
+    /// cannot be interrupted, so the worker waits for this client alone, and therefore for no more than
+    /// [`CLIENT_TIMEOUT_MS`] in total. Returns `false` if the client does not read in time or is gone.
     pub fn make_room(&mut self, id: u64) -> bool {
         let limit = self.config.max_output;
         loop {
@@ -95,8 +95,8 @@ impl SwooleWorker {
         false
     }
 
-    /// Completes the response. The connection is kept as it is while the script's callback runs, which may still read
-    /// the request.
+    /// Completes the response. The request is kept while the script's callback runs, because the callback may still
+    /// read it.
     pub fn finish_response(&mut self, id: u64, keep: bool) {
         if let Some(connection) = self.answering(id)
             && !keep
@@ -119,7 +119,7 @@ impl SwooleWorker {
         }
     }
 
-    /// Returns whether the connection is open for more than reading its request.
+    /// Returns whether the connection exists and will not be closed when the script's callback returns.
     pub fn is_usable(&mut self, id: u64) -> bool {
         let close_pending =
             self.close_pending && self.current_call.is_some_and(|(called, _)| called == id);

@@ -3,12 +3,13 @@
 use super::SwooleWorker;
 use crate::run::log;
 
-/// A worker that has more than this many connections more than another one leaves new connections to the others.
+/// A worker leaves new connections to the others if another worker has fewer connections by more than this number.
 const MAX_LEAD: u64 = 4;
 /// The pause before that worker checks again (ms), and the maximum number of checks.
 const ACCEPT_PAUSE_MS: u64 = 2;
 const MAX_ACCEPT_CHECKS: u32 = 50;
-/// How many connections it then accepts even if it is still ahead, since the others may not get to run.
+/// How many connections the worker accepts after the pause even if it is still ahead, since the others may not get to
+/// run.
 const ACCEPTS_BEFORE_CHECK: u32 = 8;
 
 impl SwooleWorker {
