@@ -1,5 +1,5 @@
-//! `howdah check`: checks everything that can be determined before a start, and shows what would be chosen for a
-//! directory (`check_directory.rs`).
+//! `howdah check`: checks everything that can be determined before a start, and shows what `howdah serve DIR` would
+//! choose (`check_directory.rs`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

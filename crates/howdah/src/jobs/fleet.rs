@@ -39,7 +39,7 @@ impl JobRunner {
         Ok(())
     }
 
-    /// A run of the schedule is due: starts the run, or asks the fleet for it.
+    /// A run of the schedule is due: starts the run, or claims it in the fleet first.
     pub fn start_or_claim(&mut self, at: usize, due: Timestamp, clock: Timestamp, now: Instant) {
         let job = &mut self.jobs[at];
         let Some(turns) = self.turns.as_mut().filter(|_| job.is_for_one_member()) else {

@@ -18,7 +18,7 @@
 //! - [`jobs`]: the process that runs background jobs.
 //! - [`upgrade`]: replaces the program; [`predecessors`]: the fronts of the previous program.
 //! - [`unconfirmed_writes`]: writes of other processes that the front's page cache must apply.
-//! - [`restart`]: decides when one of these two processes is started again after it died.
+//! - [`restart`]: decides when the process for certificates or jobs is started again after it died.
 //! - [`keys`]: TLS certificates and keys, which only the master reads.
 //! - [`watchdog`]: decides whether the front hangs; [`unresponsive_front`]: handles a front that hangs.
 //! - [`facts`]: what the master knows about the server without asking the front.

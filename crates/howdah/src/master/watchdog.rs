@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// The number of ticks that a thread must miss in a row to count as hung.
 pub const TICKS_UNTIL_HUNG: u32 = 6;
 
-/// The maximum number of threads whose responses are tracked, because the front sends the number.
+/// The maximum number of threads that are tracked, because the list of threads comes from the front.
 const MAX_THREADS: usize = 1024;
 
 /// What the master must do at a tick.
@@ -103,8 +103,8 @@ impl FrontWatch {
         for at in 0..self.threads.len() {
             let came = match at {
                 0 => self.answered == self.sent,
-                // Unknown while the main thread does not respond. The numbers describe the moment when the last ping
-                // arrived, so a thread had the time since the ping before that one.
+                // The state of the thread is unknown while the main thread does not respond. The numbers describe the
+                // moment when the last ping arrived, so a thread had the time since the ping before that one.
                 _ if self.answered < self.sent => continue,
                 _ => self.threads[at].number.saturating_add(1) >= self.answered,
             };

@@ -8,7 +8,7 @@ use toml_writer::ToTomlValue;
 use howdah_config::kind::OptionKind;
 use howdah_config::options;
 
-/// What was found, and where it will be served from.
+/// The application that was found, and the place that it will be served from.
 pub struct ConfigurationInput<'a> {
     /// The application that was recognised in the root.
     pub application: Application,
