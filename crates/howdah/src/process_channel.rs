@@ -79,7 +79,8 @@ pub enum ToFront {
         /// The number of the challenges, repeated in the response.
         number: u64,
     },
-    /// Show these certificate orders as failing. The descriptor holds the [`howdah_acme::FailingOrder`]s as JSON.
+    /// Show these certificate orders as failing. The descriptor holds the
+    /// [`howdah_http::tls::certificates::FailingOrder`]s as JSON.
     FailingOrders,
     /// Show these jobs. The descriptor holds the [`howdah_server::admin::jobs::JobStatus`] of each job, as JSON.
     Jobs,

@@ -33,7 +33,7 @@ pub fn start_hand_over(link: &ProcessChannel, shared: &Arc<FrontShared>) {
             }
         }
         // The thread that reads the master's messages notices if the master has exited, and releases the requests that
-        // wait for it.
+        // wait for a confirmation.
         let _ = link.send(&ToMaster::HandedOver, &[]);
         forward_purges(&link, &purges);
     });

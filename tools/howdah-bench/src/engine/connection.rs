@@ -306,8 +306,9 @@ impl Http1Client {
         }
     }
 
-    /// Watches a unix socket for writability, which it would otherwise report for every byte that the peer reads. TCP
-    /// sockets are watched from the start, because they report it only after a send fell short.
+    /// Watches a unix socket for writability after a send fell short. If it were watched from the start, it would
+    /// report every byte that the peer reads. TCP sockets are watched from the start, because they report it only after
+    /// a send fell short.
     fn wait_until_writable(&mut self, context: &ThreadContext) {
         if context.peer.is_unix() {
             self.watch(context, EventFlags::OUT);
