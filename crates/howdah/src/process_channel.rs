@@ -214,8 +214,8 @@ pub enum ToMaster {
 /// The messages from the master to the process that orders certificates.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToCertificates {
-    /// Maintain certificates according to these settings from now on. The descriptor holds [`howdah_acme::AcmeSettings`] as
-    /// JSON.
+    /// Maintain certificates according to these settings from now on. The descriptor holds
+    /// [`howdah_acme::AcmeSettings`] as JSON.
     Settings,
     /// The front responds to the challenges with this number.
     Answering {
@@ -267,8 +267,8 @@ pub enum FromCertificates {
 /// The messages from the master to the process that runs jobs.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToJobs {
-    /// Run these jobs from now on, with new code. The descriptors are [`crate::jobs::settings::JobRunnerSettings`] as JSON, and
-    /// the error log if it is a file.
+    /// Run these jobs from now on, with new code. The descriptors are [`crate::jobs::settings::JobRunnerSettings`] as
+    /// JSON, and the error log if it is a file.
     Settings,
     /// Write to this log file from now on. The descriptor is the log file.
     Reopen,

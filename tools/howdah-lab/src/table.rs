@@ -38,7 +38,8 @@ pub struct ResultTable {
     pub left_out: Vec<String>,
     /// The command line that repeats the measurement.
     pub command: String,
-    /// The options that [`ResultTable::repeat_command`] needs to repeat a single figure with the same budget, such as `--full`.
+    /// The options that [`ResultTable::repeat_command`] needs to repeat a single figure with the same budget, such as
+    /// `--full`.
     pub options: String,
     /// The time at which it began, in seconds since 1970.
     pub started: f64,

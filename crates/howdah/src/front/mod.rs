@@ -244,7 +244,7 @@ impl MasterReader {
         Ok(())
     }
 
-    /// Stops because the master has exited: no process holds the sockets any more, and none can start PHP.
+    /// Stops because the master has exited: no process holds the sockets any more, and no process can start PHP.
     fn stop_without_master(&self) -> ! {
         self.launches.fail_all();
         // By now another master may serve the sites, and its front does not learn what this one writes.

@@ -180,8 +180,8 @@ impl BoundListeners {
     }
 
     /// Returns the listeners of a new configuration. Sockets of addresses that have not changed are reused; their files
-    /// stay as they are until [`BoundListeners::apply_socket_files`]. Files of unix sockets get this owner (user and group) unless
-    /// they name their own.
+    /// stay as they are until [`BoundListeners::apply_socket_files`]. Files of unix sockets get this owner (user and
+    /// group) unless they name their own.
     pub fn rebind(
         &self,
         listen: &[ListenSettings],

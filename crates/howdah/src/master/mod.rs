@@ -6,8 +6,8 @@
 //! configuration with the same code, so no typed value is passed between the processes. Root and other users take the
 //! same path through the code; without root the changes of user are skipped.
 //!
-//! - [`listeners`]: bound sockets, which survive reloads and crashes of the front; [`service_manager_sockets`]: the sockets of a
-//!   service manager.
+//! - [`listeners`]: bound sockets, which survive reloads and crashes of the front; [`service_manager_sockets`]: the
+//!   sockets of a service manager.
 //! - [`howdah_os::safe_path`]: files that root creates where other users may write.
 //! - [`start`]: the start.
 //! - [`front`]: the messages of the front and its end; [`process`]: its process, and the zygotes that are started for

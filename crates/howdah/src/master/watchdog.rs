@@ -2,10 +2,10 @@
 //! an endless loop, or because the process was stopped. This module reads no clock and sends nothing; the master's loop
 //! does.
 //!
-//! The limit (`timeouts.hang`) is divided into [`TICKS_UNTIL_HUNG`]. At each tick the master sends a ping. The front's main
-//! thread, which reads the channel, responds at once and asks each front thread to reach the number of that ping in its
-//! event loop. A thread that has not reached the previous ping by the next one has missed a tick. A thread that misses
-//! [`TICKS_UNTIL_HUNG`] in a row hangs. Two kinds of ticks are not counted:
+//! The limit (`timeouts.hang`) is divided into [`TICKS_UNTIL_HUNG`]. At each tick the master sends a ping. The front's
+//! main thread, which reads the channel, responds at once and asks each front thread to reach the number of that ping
+//! in its event loop. A thread that has not reached the previous ping by the next one has missed a tick. A thread that
+//! misses [`TICKS_UNTIL_HUNG`] in a row hangs. Two kinds of ticks are not counted:
 //! - ticks for which the master itself is late, because then the machine was stopped, suspended or starved, and the
 //!   front with it;
 //! - ticks at which the thread waits in the kernel for a disk (state D), because another front would wait there too.
