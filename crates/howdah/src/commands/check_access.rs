@@ -172,8 +172,8 @@ fn files_of(site: &SiteConfig, sent: bool) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the paths that a user cannot use as needed, according to test(1) running as that user. Returns `None` if
-/// test(1) cannot be run.
+/// Returns the paths that a user cannot use as needed, according to test(1) running as that user. Returns `None` if it
+/// cannot run.
 fn refused<'a>(
     user: &UserOfSite,
     need: Need,
