@@ -319,7 +319,7 @@ impl Child {
                 let steps = call.response_steps(&job.body, &versions, &mut self.random);
                 job.steps.extend(steps);
             }
-            // PHP ends a script that writes to a client who has left.
+            // PHP ends a script that writes to a client that has left.
             Some(Step::Frame(..) | Step::Body(_) | Step::Publish) if is_over => {
                 self.note("notices that its client has left");
                 return Next::Finished;

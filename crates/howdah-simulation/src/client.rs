@@ -23,8 +23,8 @@ use crate::scripts::{board_page, written_page};
 use crate::tasks::NewTask;
 use crate::trace::Trace;
 
-/// The longest time in which nothing of an outstanding response arrives: the queue's timeout, the script's, and that of
-/// a retry. A request that takes longer violates an invariant.
+/// The maximum time in which no byte of an outstanding response arrives: the timeouts of the queue, the script and a
+/// retry together. A request that takes longer violates an invariant.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The secret of the site, with which its clients may purge.
 pub const PURGE_TOKEN: &str = "simulated-purge-token";
@@ -35,7 +35,7 @@ const SECRET_BYTES: usize = 16;
 /// Why the server refuses a request whose client sends it too slowly.
 const SLOW_CLIENT_FAILURES: [&str; 3] = ["HeaderTimeout", "BodyTimeout", "BodyTooSlow"];
 
-/// What all clients share.
+/// The state that all clients share.
 pub struct ClientContext {
     pub front: Arc<Front>,
     pub http: Arc<HttpConfig>,
@@ -231,7 +231,7 @@ async fn receive(
             let is_slow = !manner.is_prompt();
             let times = (began, is_slow);
             if check_response(context, name, dialogue, expected, &response, times) {
-                // The server closes the connection after it.
+                // The server closes the connection after this response.
                 return received;
             }
         }
@@ -306,7 +306,7 @@ fn check_response(
 fn runs_script(expected: &Expected) -> bool {
     match expected {
         Expected::Answer { id, body, .. } => id.is_some() || is_page(body),
-        // A script names a file that is closed, or crashes.
+        // A script names a file that clients may not read, or crashes.
         Expected::Status { status, .. } => matches!(status, 403 | 502),
         Expected::Refusal => false,
     }
@@ -316,7 +316,7 @@ fn is_page(body: &[u8]) -> bool {
     body.starts_with(b"page ")
 }
 
-/// Returns the beginning of the keys of requests whose faults explain another response.
+/// Returns the prefix of the keys of requests whose faults explain an unexpected response.
 fn fault_key(dialogue: &Dialogue, expected: &Expected) -> String {
     match expected {
         Expected::Answer { id: Some(id), .. } => id.clone(),
@@ -342,8 +342,8 @@ fn check_end(
     if !is_complete || missing == 0 {
         return;
     }
-    // A response that has begun cannot be replaced, so the connection is closed. The cut may be in the response before,
-    // too: one to HEAD looks complete without its end.
+    // A response that has begun cannot be replaced, so the connection is closed. The cut may also be in the previous
+    // response, because a response to HEAD looks complete without its end.
     let last = &dialogue.expected[received.answered.saturating_sub(1)..=received.answered];
     let ledger = context.ledger.lock();
     let is_excused = last.iter().any(|cut_off| {
@@ -374,7 +374,7 @@ impl ClientContext {
         }
     }
 
-    /// Checks that no client has received a secret of another one, or a file that is closed.
+    /// Checks that no client has received a secret of another one, or a file that clients may not read.
     pub fn check_secrets(&self) {
         let secrets: HashSet<&[u8]> = self.received.iter().map(|(_, s, _)| s.as_bytes()).collect();
         for (name, own, bytes) in &self.received {

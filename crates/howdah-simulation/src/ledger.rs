@@ -23,8 +23,8 @@ pub struct Ledger(Arc<Mutex<Entries>>);
 pub struct Entries {
     /// The version of each board in the database.
     pub versions: [u64; BOARDS],
-    /// The oldest version of each board that a request which begins now may be answered with: that of the latest write
-    /// or purge whose response a client has received.
+    /// The oldest version of each board that the response to a request which begins now may show: that of the latest
+    /// write or purge whose response a client has received.
     pub confirmed: [u64; BOARDS],
     child_faults: Vec<(String, ChildFault)>,
     /// Whether a zygote has died, so the pool may have been down.

@@ -1,7 +1,7 @@
 //! Simulates a whole server in one process: the HTTP front, the page cache, and pools with their supervisors run as
-//! they do in the product, but their clients, zygotes and children are simulated, and the time is virtual. A seed decides
-//! everything else: requests, pieces in which they are sent, deaths and stalls of children, reloads, jumps of the
-//! clock. The same seed therefore gives the same events.
+//! they do in the product, but their clients, zygotes and children are simulated, and the time is virtual. A seed
+//! decides everything else: requests, pieces in which they are sent, deaths and stalls of children, reloads, jumps of
+//! the clock. The same seed therefore gives the same events.
 //!
 //! The simulation extends the model of the fuzzed front (`fuzz/front_checks`). It checks that
 //!

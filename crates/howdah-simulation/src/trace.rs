@@ -16,7 +16,7 @@ pub struct Trace(Arc<SharedTrace>);
 
 struct SharedTrace {
     began: Instant,
-    /// Is omitted from the events, because it differs from one run to the next.
+    /// The directory of the simulation. Events omit it, because it differs from one run to the next.
     directory: String,
     record: Mutex<Record>,
 }
@@ -56,7 +56,7 @@ impl Trace {
         self.lock().lines.push(line);
     }
 
-    /// Records the violation of an invariant, and as an event as well.
+    /// Records the violation of an invariant, and adds it to the events.
     pub fn fail(&self, violation: impl Display) {
         let text = violation.to_string();
         self.note(format_args!("VIOLATION: {text}"));

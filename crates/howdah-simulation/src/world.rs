@@ -100,7 +100,8 @@ struct World<'a> {
     front_sleeps: bool,
 }
 
-/// Runs a whole simulation, whose site is in an empty directory. Must be called within a tokio runtime of this thread whose clock is paused.
+/// Runs a whole simulation, whose site is in an empty directory. It must be called within a tokio runtime of this
+/// thread whose clock is paused.
 ///
 /// # Errors
 /// The system refuses something that the simulation needs, such as memory or a file.

@@ -1,8 +1,8 @@
 //! `howdah certificates`: the process that orders and renews certificates (`howdah_acme`). The master, which does not
 //! handle HTTP, starts it, and starts it again when it dies. In the meantime its certificates stay in use.
 //!
-//! It runs as the owner of its directory (`howdah_acme::certificate_directory`). If that has to be root, the process keeps
-//! none of root's capabilities, and can read and write only files that root itself owns.
+//! It runs as the owner of its directory (`howdah_acme::certificate_directory`). If that has to be root, the process
+//! keeps none of root's capabilities, and can read and write only files that root itself owns.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;

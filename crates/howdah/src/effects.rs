@@ -14,16 +14,16 @@ use crate::master::control;
 
 /// The minimum interval between reports of the writes of a script.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
-/// PHP does not report a statement that ends, or is committed, this soon after it reported that the statement writes.
-/// So after this time, the write is reported again.
+/// If a statement ends or is committed this soon after PHP has reported its write, PHP does not report the end. So the
+/// write is reported again after this time.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
 /// The maximum number of bytes of different writes, and of purges, in one report. Beyond that, the report says that any
 /// table was written, or purges everything.
 const MAX_REPORT_BYTES: usize = 12 << 10;
-// Both together with the rest of the request must fit.
+// Writes, purges and the rest of the request must fit into one request on the control socket.
 const _: () = assert!(2 * MAX_REPORT_BYTES + 4096 <= control::MAX_REQUEST_BYTES);
 
-/// What the script wrote and purges, and how much of it the server knows.
+/// The writes and purges of the script, and which of them the server already knows.
 pub struct ScriptEffects {
     /// The receiving end; `None` once no process holds the other end.
     reader: Option<OwnedFd>,
@@ -31,7 +31,8 @@ pub struct ScriptEffects {
     writes: WordSet,
     /// The purges that the server does not know yet.
     purges: WordSet,
-    /// Whether a write may be stale in the server's shared caches, which the server does not know yet.
+    /// Whether the server must still be told to clear its shared caches, because they may hold values older than a
+    /// write.
     clears_shared_caches: bool,
     /// Whether there is something to report.
     is_unreported: bool,
@@ -211,8 +212,8 @@ impl ScriptEffects {
         self.clears_shared_caches = false;
     }
 
-    /// Stops repeating writes that were recorded longer ago than this. It is for programs that run for days, whose
-    /// transactions do not take as long.
+    /// Stops repeating writes that were recorded longer ago than `older`. Programs that run for days need this; no
+    /// transaction of theirs takes that long.
     pub fn forget_older(&mut self, older: Duration) {
         self.writes.forget(older);
     }

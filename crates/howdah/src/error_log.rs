@@ -1,5 +1,5 @@
-//! Opens the logs of a process according to the configuration. The master has opened the files, because it may open
-//! them where the other processes may not.
+//! Opens the logs of a process according to the configuration. The master opens the files, because the other processes
+//! may lack the permission.
 
 use std::fs::File;
 use std::io;

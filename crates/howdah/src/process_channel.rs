@@ -79,7 +79,8 @@ pub enum ToFront {
         /// The number of the challenges, repeated in the response.
         number: u64,
     },
-    /// Show these certificate orders as failing. The descriptor holds the [`FailingOrder`]s as JSON.
+    /// Show these certificate orders as failing. The descriptor holds the
+    /// [`howdah_http::tls::certificates::FailingOrder`]s as JSON.
     FailingOrders,
     /// Show these jobs. The descriptor holds the [`howdah_server::admin::jobs::JobStatus`] of each job, as JSON.
     Jobs,
@@ -213,8 +214,8 @@ pub enum ToMaster {
 /// The messages from the master to the process that orders certificates.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToCertificates {
-    /// Maintain certificates according to these settings from now on. The descriptor holds [`howdah_acme::AcmeSettings`] as
-    /// JSON.
+    /// Maintain certificates according to these settings from now on. The descriptor holds
+    /// [`howdah_acme::AcmeSettings`] as JSON.
     Settings,
     /// The front responds to the challenges with this number.
     Answering {
@@ -266,8 +267,8 @@ pub enum FromCertificates {
 /// The messages from the master to the process that runs jobs.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToJobs {
-    /// Run these jobs from now on, with new code. The descriptors are [`crate::jobs::settings::JobRunnerSettings`] as JSON, and
-    /// the error log if it is a file.
+    /// Run these jobs from now on, with new code. The descriptors are [`crate::jobs::settings::JobRunnerSettings`] as
+    /// JSON, and the error log if it is a file.
     Settings,
     /// Write to this log file from now on. The descriptor is the log file.
     Reopen,

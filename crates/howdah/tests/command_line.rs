@@ -120,7 +120,7 @@ fn import_is_another_program_whose_result_is_checked() {
     let asked = "--verify log --old http://127.0.0.1\n";
     assert_eq!((code, &out[..]), (3, asked));
 
-    // Beside the program, it precedes the one in PATH. It writes a mistake.
+    // A program beside the copy precedes the one in PATH. This one writes a configuration with a mistake.
     let script = format!("#!/bin/sh\necho 'unknown = 1' >{file}\necho '{{\"sites\": 2}}'\n");
     copied.stand_in("bin", "howdah-import", &script);
     let (code, out, err) = howdah(&["--json"]);
@@ -335,7 +335,7 @@ fn php_passes_a_signal_to_its_script() {
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     kill(child.id() as i32, Signal::TERM);
-    // The end of the output is that of the script.
+    // The output ends when the script ends.
     assert_eq!(output.read_line(&mut line).unwrap(), 0);
     assert!(!child.wait().unwrap().success());
 }

@@ -591,6 +591,6 @@ fn job_runs_as_its_user_with_the_configured_environment() {
     );
     wait_for_line(&server, "output job=who: CapEff: 0000000000000000");
     wait_for_line(&server, "output job=who: SigBlk: 0000000000000000");
-    // Standard streams, and the directory that `ls` reads.
+    // The job has four open descriptors: the standard streams, and the directory that `ls` reads.
     wait_for_line(&server, "output job=who: 4");
 }

@@ -1,4 +1,4 @@
-//! What the program says to users who come from nginx, Apache, Caddy, php-fpm or `php`.
+//! The program's messages to users who come from nginx, Apache, Caddy, php-fpm or `php`.
 
 mod support;
 

@@ -12,8 +12,8 @@ use howdah_config::options::{OPTIONS, OptionSpec};
 use howdah_config::{ConfigSource, Validation};
 use support::{Scratch, howdah, run};
 
-/// Prints the names of the files that the schema refuses, of those that follow it on the command line. Debian's package
-/// is python3-jsonschema.
+/// Reads the schema and the files that follow it on the command line, and prints the names of the files that the schema
+/// refuses. Debian's package is python3-jsonschema.
 const VALIDATOR: &str = r#"
 import json, sys, tomllib
 from jsonschema import Draft7Validator
@@ -26,7 +26,7 @@ for name in sys.argv[2:]:
             print(name)
 "#;
 
-/// Returns those of these files that the schema refuses.
+/// Returns the files that the schema refuses.
 fn refused_by_schema(scratch: &Scratch, files: &[PathBuf]) -> Vec<PathBuf> {
     let (code, schema, err) = run(&mut howdah(["check", "--schema"]));
     assert_eq!(code, 0, "{err}");

@@ -12,7 +12,7 @@ use support::{HOWDAH_PROGRAM, Scratch, ServerUnderTest};
 const MASTER: u32 = 5;
 const CAPABILITIES: &str = "+setuid,+setgid,+chown,+kill,+dac_read_search";
 
-/// Returns the values of these lines in a process' status.
+/// Returns the values of these lines in a process's status.
 fn facts(status: &str, names: &[&str]) -> Vec<String> {
     let lines = names.iter().filter_map(|name| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -42,7 +42,7 @@ fn warm_compiles_files_for_a_fresh_server_and_names_failures() {
     let (code, out, errors) = warm(&["--exclude", "broken.php"]);
     assert_eq!(code, 0, "{out}{errors}");
 
-    // The file has the same age as the compiled one, so it is taken for that.
+    // The changed file keeps its former modification time, so opcache takes it for unchanged.
     let then = page.metadata().unwrap().modified().unwrap();
     scratch.write(
         "app/index.php",

@@ -110,7 +110,8 @@ struct GeneratorResult {
 }
 
 impl GeneratorResult {
-    /// Returns the responses per second of CPU time, which is the fairer figure on a machine that is busy otherwise.
+    /// Returns the responses per second of CPU time, which is the fairer figure on a machine that is busy with other
+    /// work.
     fn per_cpu_second(&self) -> f64 {
         self.rate / self.cpu
     }

@@ -155,8 +155,8 @@ impl SavedDocument {
         text.expect("plain data becomes JSON") + "\n"
     }
 
-    /// Parses the output of [`SavedDocument::to_json`]. The error says what is wrong with the text, without the name of the
-    /// file.
+    /// Parses the output of [`SavedDocument::to_json`]. The error says what is wrong with the text, without the name of
+    /// the file.
     pub fn from_json(text: &str) -> Result<SavedDocument, String> {
         let head: Envelope = serde_json::from_str(text)
             .map_err(|e| format!("not a saved run of howdah bench: {e}"))?;

@@ -83,7 +83,7 @@ pub enum Outcome {
     /// ECONNRESET or EPIPE on an established connection.
     #[strum(message = "connection reset")]
     Reset,
-    /// The connection was closed regularly before the first byte of a response.
+    /// The connection was closed cleanly before the first byte of a response.
     #[strum(message = "closed without an answer")]
     ClosedEarly,
     /// The response ended before it was complete: in the header, short of Content-Length, before the last chunk, or

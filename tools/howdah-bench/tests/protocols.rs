@@ -198,7 +198,7 @@ fn tls_options_are_applied() {
         ),
     ] {
         plan.connection.tls.ciphers = vec![openssl.to_owned()];
-        // Only one of the two can succeed, depending on the kind of the server's key.
+        // Only one of the two cipher suites can succeed, depending on the kind of the server's key.
         if run(&plan, RunControl::default()).is_ok() {
             expect(&plan, iana);
             agreed += 1;

@@ -35,7 +35,7 @@ pub struct SuiteAnswer {
     pub page: String,
     /// Number of clients.
     pub concurrency: u32,
-    /// The verdict on good answers per second, adjusted for all answers of the benchmark.
+    /// The verdict on good responses per second, adjusted for all answers of the benchmark.
     pub judgement: Judgement,
     /// The verdict on the stack's CPU time per request, which takes the place of the rate where the
     /// load tester was the bottleneck and nothing else was wrong. CPU time limits the rate on a
@@ -59,8 +59,7 @@ pub struct AllLevelsAnswer {
     pub page: String,
     /// The numbers of clients that were measured.
     pub levels: Vec<u32>,
-    /// The verdict on good answers per second, adjusted together with the answers of the single
-    /// levels.
+    /// The verdict on good responses per second, adjusted together with the answers of the single levels.
     pub judgement: Judgement,
 }
 
@@ -75,11 +74,11 @@ pub struct RateRetention {
     pub page: String,
     /// The number of clients at which its rate is highest.
     pub best_at: u32,
-    /// Good answers per second at that number of clients.
+    /// The good responses per second at that number of clients.
     pub best: f64,
     /// The highest number of clients measured.
     pub last_at: u32,
-    /// Good answers per second at the highest number of clients.
+    /// The good responses per second at the highest number of clients.
     pub last: f64,
     /// The share of requests at the highest level that ended as errors.
     pub errors: f64,
@@ -191,7 +190,7 @@ fn is_valid(answer: &SuiteAnswer) -> bool {
     !matches!(answer.judgement.verdict, ComparisonVerdict::Invalid { .. })
 }
 
-/// The pairs of good answers per second at one level, by block.
+/// The pairs of good responses per second at one level, by block.
 struct LevelPairs {
     compared: BTreeMap<u32, (f64, f64)>,
     control: BTreeMap<u32, (f64, f64)>,

@@ -19,7 +19,7 @@ const LENGTH_TOLERANCE: f64 = 0.1;
 
 /// Stores a ceiling in each of these runs, which have the same load: the rate that the generator reaches with responses
 /// of the same length from a server that does nothing, or the rate of one of the runs if that was higher. Runs without
-/// responses get none, and neither do the remaining runs after an interruption.
+/// responses get no ceiling, and neither do the remaining runs after an interruption.
 ///
 /// # Errors
 /// Returns an error if the generator failed even there. The runs' own figures are still valid.

@@ -35,7 +35,7 @@ session.gc_probability = 0
 ";
 
 impl PhpIniFile {
-    /// Writes the file. `opcache` turns on the opcode cache, which represents eAccelerator of the posts.
+    /// Writes the file. `opcache` turns on the opcode cache, which takes the place of the posts' eAccelerator.
     pub fn write(
         folder: &RunFolder,
         opcache: bool,

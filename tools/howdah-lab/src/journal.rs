@@ -57,7 +57,7 @@ impl ComparisonJournal {
     /// Opens a comparison that was begun before, and returns its plan.
     ///
     /// # Errors
-    /// Returns an error if there is none, another program is using it, or another version saved it.
+    /// Returns an error if the folder holds no comparison, another program is using it, or another version saved it.
     pub fn resume<P: DeserializeOwned>(
         folder: &RunFolder,
     ) -> Result<(ComparisonJournal, P), LabError> {

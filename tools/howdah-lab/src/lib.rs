@@ -4,9 +4,9 @@
 //!
 //! - [`folder`]: the run's folder; every generated file stays in it.
 //! - [`process`]: a started program: its session, its log, its end; [`usage`]: the CPU time and memory that it uses;
-//!   [`ports`]: free ports.
+//!   [`howdah_machine::ports`]: free ports.
 //! - [`need`]: programs that may not be installed, and the command that installs them.
-//! - [`php`]: the PHP series, the same for all stacks; [`ini`]: their common `php.ini`.
+//! - [`howdah_machine::php`]: the PHP series, the same for all stacks; [`ini`]: their common `php.ini`.
 //! - [`stack`]: the stacks, by name; each declares the programs that it needs and starts itself.
 //! - [`suite`]: a benchmark as data; the five are part of the program.
 //! - [`experiment`]: the loop of all comparisons: arms in turns, cells, blocks, journal.

@@ -318,7 +318,7 @@ mod tests {
         };
         let programs = [start("one"), start("two")];
         let [one, two] = [programs[0].session(), programs[1].session()];
-        // Until setsid(1) has run, they belong to our session.
+        // Until setsid(1) has run, the processes belong to our session.
         let until = Instant::now() + START_TIMEOUT;
         while !(session_lives(one) && session_lives(two)) && Instant::now() < until {
             std::thread::yield_now();

@@ -20,7 +20,8 @@ pub struct PreparedSites {
 }
 
 impl PreparedSites {
-    /// Prepares the requested sites. If one cannot be prepared, only its own pages are lost ([`PreparedSites::missing_because`]).
+    /// Prepares the requested sites. If one cannot be prepared, only its own pages are lost
+    /// ([`PreparedSites::missing_because`]).
     ///
     /// # Errors
     /// Returns an error if the small pages cannot be written.

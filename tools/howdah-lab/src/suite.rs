@@ -161,7 +161,7 @@ pub struct SuitePage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteRow {
-    /// The stack's name ([`Stack::name`]).
+    /// The stack's name ([`crate::stack::Stack::name`]).
     pub stack: String,
     /// The row of the post's table that it represents.
     #[serde(default)]

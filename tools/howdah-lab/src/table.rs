@@ -34,11 +34,12 @@ pub struct ResultTable {
     pub versions: Vec<String>,
     /// The number and length of the windows, and the reasons for differences from the post, as sentences.
     pub effort: Vec<String>,
-    /// What was omitted for lack of time, a sentence each.
+    /// The parts of the measurement that were omitted for lack of time, a sentence each.
     pub left_out: Vec<String>,
     /// The command line that repeats the measurement.
     pub command: String,
-    /// The options that [`ResultTable::repeat_command`] needs to repeat a single figure with the same budget, such as `--full`.
+    /// The options that [`ResultTable::repeat_command`] needs to repeat a single figure with the same budget, such as
+    /// `--full`.
     pub options: String,
     /// The time at which it began, in seconds since 1970.
     pub started: f64,
@@ -95,10 +96,10 @@ pub struct StackRow {
     /// The measured figures.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Good answers per second of each window.
+    /// The good responses per second of each window.
     pub windows: Vec<f64>,
-    /// Percentiles of good answers' latency: per cent and seconds, up to the percentile beyond which too few answers
-    /// lie; the slowest one is 100.
+    /// The latency percentiles of good responses: per cent and seconds, up to the percentile beyond which too few
+    /// responses lie. The slowest response is at 100.
     pub percentiles: Vec<(f64, f64)>,
     /// The comparison with the base; `None` for the base itself, for a trap, and for a single window.
     pub against: Option<Judgement>,
@@ -129,7 +130,7 @@ impl TableCell {
 }
 
 impl MissingRow {
-    /// Returns where it failed, to be appended to its title: ` (blog, 10 clients)`; empty for everywhere.
+    /// Returns where the row failed, to be appended to its title: ` (blog, 10 clients)`; empty for everywhere.
     pub fn location(&self) -> String {
         match (&self.page, self.concurrency) {
             (Some(page), Some(clients)) => format!(" ({page}, {clients} clients)"),

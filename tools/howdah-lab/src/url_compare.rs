@@ -26,7 +26,7 @@ impl ExperimentSubject for UrlSubject<'_> {
         Ok(RunningStack::external())
     }
 
-    /// The plan's own checks decide whether an answer is good.
+    /// Does nothing, because the plan's own checks decide whether a response is good.
     fn check(&self, _: usize, _: &Cell, _: &RunningStack) -> Result<(), LabError> {
         Ok(())
     }
@@ -51,7 +51,7 @@ impl ExperimentSubject for UrlSubject<'_> {
     }
 }
 
-/// Measures the plans in turns; the first one is the base. See [`howdah_bench::driver::CompareArguments`].
+/// Measures the plans in turns; the first one is the base. See [`howdah_bench::driver::CompareFn`].
 ///
 /// # Errors
 /// Returns an error if there is nothing to compare, a plan is impossible, or a server could not be measured.

@@ -182,7 +182,7 @@ fn resume_retains_the_blocks_before_a_kill() {
             .filter(|path| path.extension().is_some_and(|e| e == "json"))
             .collect()
     };
-    // The plan and two blocks of eight.
+    // The journal has the plan and two of eight blocks.
     wait_until("two blocks", MAX_WAIT, || parts().len() >= 3);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -362,7 +362,7 @@ fn stack_that_dies_under_load_is_reported_and_others_continue() {
 #[test]
 fn missing_stacks_are_reported_and_others_measured() {
     let scratch = Scratch::new("compare-start");
-    // Programs with these names that fail.
+    // These programs have the names of real ones, and fail.
     for (name, script) in [
         ("php-fpm{php}", "echo 'no room for a pool' >&2; exit 78"),
         (
@@ -412,7 +412,7 @@ fn missing_stacks_are_reported_and_others_measured() {
     let runner = message("roadrunner");
     assert!(runner.starts_with("NotHere: RoadRunner"), "{runner}");
     assert!(runner.contains("https://docs.roadrunner.dev/"), "{runner}");
-    // Each is reported once, although there were two blocks.
+    // Each failed stack is reported once, although there were two blocks.
     assert_eq!(results[0]["missing"].as_array().unwrap().len(), 3);
     let rows = results[0]["cells"][0]["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 1, "{rows:?}");

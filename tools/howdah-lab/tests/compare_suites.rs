@@ -55,7 +55,7 @@ fn errors_are_no_throughput_and_a_small_backlog_is_no_property_of_unix_sockets()
         as_ab > good * 1.2,
         "ab would have counted the error pages: {trap}"
     );
-    // The same backlog behind Howdah's queue.
+    // This row has the same backlog behind Howdah's queue.
     let ours = row("howdah-fastcgi-unix-backlog-16");
     assert_eq!(ours["errors"], serde_json::json!({}), "{ours}");
     assert!(ours["good"].as_f64() > Some(0.0));

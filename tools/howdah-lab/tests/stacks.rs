@@ -101,7 +101,7 @@ fn installed_rivals_serve_the_pages_and_leave_nothing() {
         );
         served.push(stack.name);
     }
-    // These are installed by `scripts/setup-debian.sh` and must have been among them.
+    // These stacks are installed by `scripts/setup-debian.sh`, so they must be among those that were tested.
     for name in [
         "nginx-fpm-unix",
         "nginx-fpm-tcp-kept",
@@ -136,7 +136,7 @@ fn opcode_cache_is_on_or_off_as_the_stack_declares() {
         ("frankenphp", "bool(true)"),
     ] {
         let running = match Stack::find(name).unwrap().start(&job, &folder) {
-            // The project's own set-up has no package for it.
+            // The project's own set-up has no package for FrankenPHP.
             Err(error @ LabError::NotHere { .. }) if name == "frankenphp" => {
                 eprintln!("{name}: {error}");
                 continue;

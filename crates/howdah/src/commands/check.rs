@@ -1,5 +1,5 @@
-//! `howdah check`: checks everything that can be determined before a start, and shows what would be chosen for a
-//! directory (`check_directory.rs`).
+//! `howdah check`: checks everything that can be determined before a start, and shows what `howdah serve DIR` would
+//! choose (`check_directory.rs`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -251,8 +251,8 @@ fn inspect_sites_and_php(settings: &ServeSettings) -> SystemFindings {
     }
 }
 
-/// Prints what [`inspect_sites_and_php`] finds. Returns the versions of the PHPs that this server starts, and the number
-/// of pieces of advice.
+/// Prints what [`inspect_sites_and_php`] finds. Returns the versions of the PHPs that this server starts, and the
+/// number of pieces of advice.
 fn report_sites_and_php(settings: &ServeSettings) -> Result<(Vec<PhpVersion>, usize), ExitCode> {
     let found = inspect_sites_and_php(settings);
     for advice in &found.advice {

@@ -1,5 +1,5 @@
-//! Whether the users that serve HTTP and run PHP may open the files of a site. A child process with the rights of the
-//! user asks the system, so groups, access control lists and mount options count as they do for the server.
+//! Checks whether the users that serve HTTP and run PHP may open the files of a site. A child process with the rights
+//! of the user asks the system, so groups, access control lists and mount options count as they do for the server.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use howdah_site::site::config::SiteConfig;
 
 use crate::sys;
 
-/// How many paths one child process is asked about.
+/// The maximum number of paths that one child process tests.
 const PATHS_OF_A_CHILD: usize = 500;
 
 /// What a user needs to do with a path.
@@ -43,13 +43,13 @@ type SitesOfUser<'a> = (UserOfSite, Vec<&'a SiteConfig>);
 /// What is wrong with the access to a site's files.
 #[derive(Default)]
 pub struct AccessFindings {
-    /// The server does not start.
+    /// Problems that keep the server from starting.
     pub mistakes: Vec<String>,
-    /// Requests fail.
+    /// Problems that make requests fail.
     pub advice: Vec<String>,
 }
 
-/// Finds what the server's users cannot open. Only a process that may change its user can find out.
+/// Finds the files that the server's users cannot open. Finds nothing if this process may not change its user.
 pub fn check_access(settings: &ServeSettings) -> AccessFindings {
     let mut found = AccessFindings::default();
     if !sys::may_change_user() {
@@ -172,8 +172,8 @@ fn files_of(site: &SiteConfig, sent: bool) -> Vec<PathBuf> {
     files
 }
 
-/// Returns those of these paths that a user cannot use as needed, according to test(1) running as that user. `None` if
-/// the question cannot be asked.
+/// Returns the paths that a user cannot use as needed, according to test(1) running as that user. Returns `None` if it
+/// cannot run.
 fn refused<'a>(
     user: &UserOfSite,
     need: Need,

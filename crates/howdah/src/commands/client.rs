@@ -56,7 +56,7 @@ pub fn send_request(
     send_request_if_server_runs(target, question, wait).map_err(NoResponse::reason)
 }
 
-/// Does the same as [`send_request`], but lets the caller distinguish that no server runs.
+/// Does the same as [`send_request`], but lets the caller tell a missing server from other failures.
 pub fn send_request_if_server_runs(
     target: &ServerTarget,
     question: &ControlRequest,

@@ -112,7 +112,7 @@ mod tests {
     use howdah_config::arguments::ServeArguments;
     use howdah_config::{self, ConfigSource, Validation};
 
-    /// Checks that a written configuration has no mistakes, even if parts of the input are missing or doubled.
+    /// Checks that a written configuration has no mistakes, even if parts of the input are missing or duplicated.
     #[test]
     fn import_writes_a_configuration_without_mistakes() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,6 +1,6 @@
 //! `howdah modes`: shows the modes in which PHP can be run, with their requirements, cost and isolation, and whether
-//! this machine meets the requirements. Only checks files and sockets, and starts nothing but PHP, to learn whether the
-//! library for it loads.
+//! this machine meets the requirements. It only checks files and sockets, and starts PHP to find out whether Howdah's
+//! PHP library loads.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};

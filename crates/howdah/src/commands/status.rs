@@ -64,7 +64,7 @@ fn quick(server: &Value) -> ExitCode {
     exit::failed()
 }
 
-/// Returns the server's status together with what the master knows.
+/// Returns the server's status together with the data of the master.
 fn json(answer: &ControlResponse, server: &Value) -> Value {
     let mut whole = server.clone();
     if let Value::Object(fields) = &mut whole {
@@ -83,7 +83,7 @@ fn json(answer: &ControlResponse, server: &Value) -> Value {
     whole
 }
 
-/// Returns what the master knows, followed by the front's status as its status page shows it.
+/// Returns the data of the master, followed by the front's status as its status page shows it.
 fn text(answer: &ControlResponse, server: &Value) -> String {
     let mut out = format!(
         "master process {}, configuration {}",

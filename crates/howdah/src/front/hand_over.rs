@@ -32,7 +32,8 @@ pub fn start_hand_over(link: &ProcessChannel, shared: &Arc<FrontShared>) {
                 fleet.leave_within(LEAVE_TIMEOUT);
             }
         }
-        // The thread that reads the master's messages notices if the master has exited, and releases those who wait.
+        // The thread that reads the master's messages notices if the master has exited, and releases the requests that
+        // wait for a confirmation.
         let _ = link.send(&ToMaster::HandedOver, &[]);
         forward_purges(&link, &purges);
     });

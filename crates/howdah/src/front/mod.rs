@@ -1,4 +1,4 @@
-//! The front process, which handles everything of HTTP. The master starts it with one end of a channel. The front drops
+//! The front process, which handles all HTTP traffic. The master starts it with one end of a channel. The front drops
 //! its privileges, serves the configuration that the master sends, and exits when the master asks it to or has exited
 //! itself. It receives no typed configuration from another process, but reads the configuration's text with the same
 //! code as the master.
@@ -230,7 +230,7 @@ impl MasterReader {
                 return Ok(());
             }
         };
-        // Must happen before the first thread is started, so the change of user applies to the whole process.
+        // This must happen before the first thread is started, so the change of user applies to the whole process.
         if let Err(why) = give_up_privileges(&new.settings) {
             refuse_configuration(&self.link, generation, &[why]);
             return Err(exit::failed());
@@ -244,7 +244,7 @@ impl MasterReader {
         Ok(())
     }
 
-    /// Stops because the master has exited: no process holds the sockets any more, and none can start PHP.
+    /// Stops because the master has exited: no process holds the sockets any more, and no process can start PHP.
     fn stop_without_master(&self) -> ! {
         self.launches.fail_all();
         // By now another master may serve the sites, and its front does not learn what this one writes.
@@ -290,7 +290,7 @@ fn use_tls_secrets(shared: &FrontShared, fds: Vec<OwnedFd>) {
     });
     shared.tls.tickets.set(&tickets, &context);
     shared.tls.client_authority.store(authority.map(Arc::new));
-    // Last, because clients that wait for one of the certificates continue at once.
+    // This comes last, because clients that wait for one of the certificates continue at once.
     shared.tls.set_certificates(certificates);
 }
 

@@ -1,5 +1,5 @@
-//! Scheduled jobs in a fleet: a run is claimed before it starts ([`super::run_claims`]), and the claim is released when the
-//! run has ended. Without Valkey a run starts on no member, because running twice would be worse. Skipped runs are
+//! Scheduled jobs in a fleet: a run is claimed before it starts ([`super::run_claims`]), and the claim is released when
+//! the run has ended. Without Valkey a run starts on no member, because running twice would be worse. Skipped runs are
 //! logged.
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ impl JobRunner {
         Ok(())
     }
 
-    /// A run of the schedule is due: starts the run, or asks the fleet for it.
+    /// A run of the schedule is due: starts the run, or claims it in the fleet first.
     pub fn start_or_claim(&mut self, at: usize, due: Timestamp, clock: Timestamp, now: Instant) {
         let job = &mut self.jobs[at];
         let Some(turns) = self.turns.as_mut().filter(|_| job.is_for_one_member()) else {
@@ -147,7 +147,7 @@ impl JobRunner {
                 job.outcome =
                     Err("JobStopped: the job was stopped before it was started".to_owned());
                 if job.processes().next().is_some() {
-                    // The run on this member has lost its lock, or had none.
+                    // The run on this member has lost its lock, or never had a lock.
                     return report_still_running(job, &self.log, None);
                 }
                 let now = Instant::now();

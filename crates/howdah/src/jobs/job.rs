@@ -20,8 +20,8 @@ use super::settings::reports;
 use howdah_config::cron_schedule::CronSchedule;
 use howdah_config::job_settings::{JobSettings, JobTiming};
 
-/// How long a write is repeated to the page cache, because a transaction may hide it from other connections for this
-/// time.
+/// How long the report of a write to the page cache is repeated, because a transaction may hide the write from other
+/// connections for this time.
 const MAX_TRANSACTION: Duration = Duration::from_secs(600);
 
 /// The slot of one process.
@@ -43,7 +43,7 @@ impl JobSlot {
     }
 }
 
-/// A run that the fleet is asked for.
+/// A run that this member has claimed, while Valkey has not decided yet.
 pub struct RunClaim {
     /// The token of the claim.
     pub token: String,
@@ -73,7 +73,7 @@ pub struct RunningJob {
     pub waiting_commands: Vec<(u64, bool)>,
     /// The result of the last process.
     pub outcome: Result<String, String>,
-    /// The run that the fleet is asked for.
+    /// The claim that Valkey has not decided yet.
     pub claim: Option<RunClaim>,
     /// In a fleet, the token of the claim under which the job runs.
     pub lock_token: Option<String>,

@@ -178,7 +178,7 @@ impl JobRunner {
             scheduled.map(Result::unwrap_or_default),
         ];
         let pause = pause.into_iter().flatten().min();
-        // Rounded up, because waking a moment early would only spin.
+        // The pause is rounded up, because waking a moment early would only spin.
         let pause = pause.unwrap_or(MAX_SLEEP) + Duration::from_millis(1);
         let pause = pause.min(MAX_SLEEP);
         let mut fds = Vec::new();
@@ -439,7 +439,7 @@ impl JobRunner {
             .and_then(|text| self.link.send(&FromJobs::Status, &[text.as_fd()]));
     }
 
-    /// Stops all jobs, each within its own time limit and this one.
+    /// Stops all jobs, each within `most` or its own time limit, whichever is shorter.
     fn stop(&mut self, most: Duration) {
         self.is_stopping = true;
         self.changed = true;

@@ -22,7 +22,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(300);
 /// How often a lock is renewed during its lifetime.
 const RENEWALS: u32 = 3;
 const MAX_LOCK: Duration = Duration::from_secs(30);
-/// How long it may take at the end of the server until Valkey knows the ends of runs.
+/// How long a stopping server waits until Valkey has received the ends of its runs.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The settings of `[fleet]` that concern jobs.

@@ -37,13 +37,13 @@ struct CertificateProcess {
 /// What has changed since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateChanges {
-    /// There are other certificates.
+    /// Whether the certificates have changed.
     pub certificates: bool,
-    /// The front must respond to other challenges.
+    /// Whether the challenges that the front must respond to have changed.
     pub challenges: bool,
-    /// Other orders fail.
+    /// Whether the list of failing orders has changed.
     pub failing: bool,
-    /// Clients have requested certificates for these names, and none will be ordered.
+    /// The names for which clients have requested certificates that will not be ordered.
     pub not_ordered: Vec<String>,
 }
 

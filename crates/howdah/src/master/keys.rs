@@ -20,8 +20,8 @@ use howdah_config::tls::{CertificateFiles, LoadedCertificate};
 
 /// How often the files are checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// How often a new key for tickets is made. [`MAX_TICKET_KEYS`] is the number of keys in use; a ticket is valid while its key is
-/// among them.
+/// How often a new key for tickets is made. [`MAX_TICKET_KEYS`] is the number of keys in use; a ticket is valid while
+/// its key is among them.
 const TICKET_KEY_INTERVAL: Duration = Duration::from_secs(TICKET_LIFETIME_SECONDS as u64 / 2);
 const MAX_TICKET_KEYS: usize = 3;
 /// How often the log names certificates that expire soon.

@@ -89,8 +89,8 @@ pub struct InheritedListener {
 #[derive(Clone, Debug)]
 pub struct BoundListeners {
     bound: Vec<BoundListener>,
-    /// Whether a front before an upgrade still uses the UDP sockets. Another front would receive datagrams of its
-    /// connections.
+    /// Whether a front before an upgrade still uses the UDP sockets. A second front on these sockets would receive
+    /// datagrams of the first front's connections.
     udp_is_in_use: bool,
     /// The sockets that a service manager has bound, which are used in place of our own.
     inherited: Option<Rc<InheritedSockets>>,
@@ -180,8 +180,8 @@ impl BoundListeners {
     }
 
     /// Returns the listeners of a new configuration. Sockets of addresses that have not changed are reused; their files
-    /// stay as they are until [`BoundListeners::apply_socket_files`]. Files of unix sockets get this owner (user and group) unless
-    /// they name their own.
+    /// stay as they are until [`BoundListeners::apply_socket_files`]. Files of unix sockets get this owner (user and
+    /// group) unless they name their own.
     pub fn rebind(
         &self,
         listen: &[ListenSettings],

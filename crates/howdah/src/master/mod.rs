@@ -6,19 +6,20 @@
 //! configuration with the same code, so no typed value is passed between the processes. Root and other users take the
 //! same path through the code; without root the changes of user are skipped.
 //!
-//! - [`listeners`]: bound sockets, which survive reloads and crashes of the front; [`service_manager_sockets`]: the sockets of a
-//!   service manager.
-//! - [`safe_path`]: files that root creates where other users may write.
+//! - [`listeners`]: bound sockets, which survive reloads and crashes of the front; [`service_manager_sockets`]: the
+//!   sockets of a service manager.
+//! - [`howdah_os::safe_path`]: files that root creates where other users may write.
 //! - [`start`]: the start.
 //! - [`front`]: the messages of the front and its end; [`process`]: its process, and the zygotes that are started for
 //!   it.
 //! - [`control`]: the control socket.
 //! - [`reload`]: a new configuration, accepted or refused as a whole.
-//! - [`certificates`]: the process that orders certificates; [`certificate_directory`]: the user that it runs as.
+//! - [`certificates`]: the process that orders certificates; [`howdah_acme::certificate_directory`]: the user that it
+//!   runs as.
 //! - [`jobs`]: the process that runs background jobs.
 //! - [`upgrade`]: replaces the program; [`predecessors`]: the fronts of the previous program.
 //! - [`unconfirmed_writes`]: writes of other processes that the front's page cache must apply.
-//! - [`restart`]: decides when one of these two processes is started again after it died.
+//! - [`restart`]: decides when the process for certificates or jobs is started again after it died.
 //! - [`keys`]: TLS certificates and keys, which only the master reads.
 //! - [`watchdog`]: decides whether the front hangs; [`unresponsive_front`]: handles a front that hangs.
 //! - [`facts`]: what the master knows about the server without asking the front.

@@ -1,4 +1,4 @@
-//! Processes: the front, zygotes that are started for it, and the process that holds an address in use.
+//! Processes: the front, zygotes that are started for it, and the process that occupies an address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub struct FrontProcess {
     pub hung_up: bool,
     /// Whether the front has sent the reason why it does not serve.
     pub refused: bool,
-    /// Watches whether the front's threads take their turns; set once the front serves.
+    /// Watches whether the front's threads make progress; set once the front serves.
     pub watch: Option<FrontWatch>,
     /// Whether the front has been killed; it is no longer watched then.
     pub killed: bool,

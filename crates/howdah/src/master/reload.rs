@@ -111,8 +111,8 @@ fn open_log(key: &str, target: Option<&LogTarget>) -> io::Result<Option<File>> {
     }
 }
 
-/// Creates the directory of the page cache for the user that the front runs as, who may not be allowed to create it. A
-/// directory that belongs to another user or is not empty stays as it is.
+/// Creates the directory of the page cache for the user that the front runs as, because that user may not be allowed to
+/// create it. A directory that belongs to another user or is not empty stays as it is.
 fn give_cache_directory(settings: &ServeSettings) -> io::Result<()> {
     let (Some(disk), Some((user, group))) = (&settings.cache_disk, super::file_owner(settings))
     else {

@@ -13,7 +13,7 @@ use crate::process_channel::{ProcessChannel, ToFront};
 /// says that anything may have been written.
 const MAX_WAITING_REPORTS: usize = 256;
 
-/// The process that waits for the confirmation, and its number of this report.
+/// The process that waits for the confirmation, and the number that the process gave the report.
 pub type ReportOrigin = (i32, u64);
 
 type WriteReport = (AdminCommand, Option<ReportOrigin>);

@@ -1,5 +1,5 @@
 //! An upgrade: the master executes the program that is now installed, in place. Its process id, its listening sockets
-//! and its control socket stay, so no client is refused and none waits. The front of the previous program serves until
+//! and its control socket stay, so no client is refused or has to wait. The front of the previous program serves until
 //! the new front does, and then finishes its requests ([`Predecessors`]). In the meantime it renders every page instead
 //! of serving stored ones.
 //!

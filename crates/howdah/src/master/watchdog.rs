@@ -2,10 +2,10 @@
 //! an endless loop, or because the process was stopped. This module reads no clock and sends nothing; the master's loop
 //! does.
 //!
-//! The limit (`timeouts.hang`) is divided into [`TICKS_UNTIL_HUNG`]. At each tick the master sends a ping. The front's main
-//! thread, which reads the channel, responds at once and asks each front thread to reach the number of that ping in its
-//! event loop. A thread that has not reached the previous ping by the next one has missed a tick. A thread that misses
-//! [`TICKS_UNTIL_HUNG`] in a row hangs. Two kinds of ticks are not counted:
+//! The limit (`timeouts.hang`) is divided into [`TICKS_UNTIL_HUNG`]. At each tick the master sends a ping. The front's
+//! main thread, which reads the channel, responds at once and asks each front thread to reach the number of that ping
+//! in its event loop. A thread that has not reached the previous ping by the next one has missed a tick. A thread that
+//! misses [`TICKS_UNTIL_HUNG`] in a row hangs. Two kinds of ticks are not counted:
 //! - ticks for which the master itself is late, because then the machine was stopped, suspended or starved, and the
 //!   front with it;
 //! - ticks at which the thread waits in the kernel for a disk (state D), because another front would wait there too.
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// The number of ticks that a thread must miss in a row to count as hung.
 pub const TICKS_UNTIL_HUNG: u32 = 6;
 
-/// The maximum number of threads whose responses are tracked, because the front sends the number.
+/// The maximum number of threads that are tracked, because the list of threads comes from the front.
 const MAX_THREADS: usize = 1024;
 
 /// What the master must do at a tick.
@@ -103,8 +103,8 @@ impl FrontWatch {
         for at in 0..self.threads.len() {
             let came = match at {
                 0 => self.answered == self.sent,
-                // Unknown while the main thread does not respond. The numbers describe the moment when the last ping
-                // arrived, so a thread had the time since the ping before that one.
+                // The state of the thread is unknown while the main thread does not respond. The numbers describe the
+                // moment when the last ping arrived, so a thread had the time since the ping before that one.
                 _ if self.answered < self.sent => continue,
                 _ => self.threads[at].number.saturating_add(1) >= self.answered,
             };

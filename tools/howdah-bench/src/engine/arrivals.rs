@@ -19,8 +19,8 @@ pub struct DueTimes {
 }
 
 impl DueTimes {
-    /// Creates the share of thread `index` of `threads`. Independent Poisson streams add up to one, and constant
-    /// streams are offset against each other so that the whole is evenly spaced.
+    /// Creates the share of thread `index` of `threads`. Independent Poisson streams add up to a Poisson stream, and
+    /// constant streams are offset against each other so that the whole is evenly spaced.
     pub fn new(
         rate: f64,
         spacing: Spacing,

@@ -172,7 +172,7 @@ impl CountCollector {
             run.in_flight.oldest = oldest;
             area += thread.tallies.in_flight_integral;
             let last = thread.last;
-            // A second that only some of the threads have reached.
+            // Only some of the threads may have reached the last second.
             match self.open_seconds.get_mut(&last.index) {
                 Some((_, sum)) => add(sum, &last),
                 None => drop(self.open_seconds.insert(last.index, (1, last))),

@@ -306,8 +306,9 @@ impl Http1Client {
         }
     }
 
-    /// TCP sockets are watched for writability from the start, which costs nothing, because they report it only after a
-    /// send fell short. Unix sockets would report it for every byte that the peer reads.
+    /// Watches a unix socket for writability after a send fell short. If it were watched from the start, it would
+    /// report every byte that the peer reads. TCP sockets are watched from the start, because they report it only after
+    /// a send fell short.
     fn wait_until_writable(&mut self, context: &ThreadContext) {
         if context.peer.is_unix() {
             self.watch(context, EventFlags::OUT);

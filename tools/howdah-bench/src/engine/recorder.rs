@@ -184,13 +184,13 @@ impl Recorder {
         self.total.bytes.received += if measured { bytes as u64 } else { 0 };
     }
 
-    /// Returns whether the `NullServerLoop` header is needed because no complete response has come yet.
+    /// Returns whether the `Server` header is needed because no complete response has come yet.
     #[inline]
     pub fn needs_server_header(&self) -> bool {
         self.first.get().is_none()
     }
 
-    /// Counts a complete response. `server` is its `NullServerLoop` header, if [`Recorder::needs_server_header`] asked for it.
+    /// Counts a complete response. `server` is its `Server` header, if [`Recorder::needs_server_header`] asked for it.
     #[inline]
     pub fn count_response(
         &mut self,

@@ -148,7 +148,8 @@ fn others(run: &Run) -> Option<GeneratorFinding> {
     finding(foreign, FindingWeight::Notice, sentence)
 }
 
-/// Returns the findings by which the figures describe the generator, in one sentence; `None` if there are none.
+/// Returns the findings that make the figures describe the generator, in one sentence. Returns `None` if there are no
+/// such findings.
 pub fn bound(run: &Run) -> Option<String> {
     let reasons: Vec<String> = findings(run)
         .into_iter()

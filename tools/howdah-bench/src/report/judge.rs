@@ -139,7 +139,7 @@ pub fn invalid(base: &[&Run], candidate: &[&Run]) -> Vec<InvalidReason> {
     conditions.into_iter().flatten().collect()
 }
 
-/// Returns a part of the sum over all runs, as a share.
+/// Sums a part and its whole over all runs, and returns the share of the part.
 fn share(runs: &[&Run], of: fn(&Run) -> (u64, u64)) -> f64 {
     let counts = runs.iter().map(|run| of(run));
     match counts.fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1)) {

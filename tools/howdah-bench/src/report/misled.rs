@@ -211,8 +211,8 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
     }
 }
 
-/// Returns whether connections that the server closed are more than one in a hundred of its responses. Servers close a
-/// kept-alive connection after some thousands of requests, whose cost cannot be measured.
+/// Returns whether the server closed a connection after more than one in a hundred of its responses. Servers also close
+/// a kept-alive connection after some thousands of requests, but the cost of such rare closes cannot be measured.
 pub(super) fn is_test_of_connecting(closed: u64, responses: u64) -> bool {
     responses > 0 && closed * 100 > responses
 }

@@ -1,4 +1,4 @@
-//! Reports a run: as text, as files, as a page. This module reads [`crate::build::Run`]s and writes; it measures nothing.
+//! Reports a run: as text, as files, as a page. This module reads [`crate::run::Run`]s and writes; it measures nothing.
 //! [`crate::stats`] decides what a figure means; this module puts it into words.
 //!
 //! - [`text`]: the report on standard output: ab's fields, then what ab does not say, then [`misled`]: which figure of
@@ -8,7 +8,7 @@
 //! - [`judge`]: a comparison's conditions and figures; [`experiments`]: their text.
 //! - [`figures`]: the rows of comparisons; [`columns`]: their columns.
 //! - [`gnuplot`], [`percentile_csv`]: ab's `-g` and `-e`; [`html`]: the page with plots.
-//! - [`words`]: figures with their units.
+//! - [`formatting`]: figures with their units.
 
 pub mod ab;
 pub mod bottleneck;

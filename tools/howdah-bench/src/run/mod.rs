@@ -189,7 +189,7 @@ pub struct ConnectionTotals {
 /// The properties of the responses' bodies. Ab takes the length of the first complete response as the expected one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentInfo {
-    /// The `NullServerLoop` header of the first complete response.
+    /// The `Server` header of the first complete response.
     pub server: Option<String>,
     /// The body length of the first complete response, whatever its status: ab's "Document Length".
     pub first_length: Option<u64>,

@@ -1,8 +1,7 @@
-//! The result of "which is faster?": one of four verdicts or `InvalidReason`, and its sentence. This module only formats; it
+//! The result of "which is faster?": one of four verdicts or `Invalid`, and its sentence. This module only formats; it
 //! decides nothing.
 //!
-//! The reasons for `InvalidReason` have one name each, which is the same in the text, the JSON (`kebab-case`) and
-//! `docs/bench.md`.
+//! Each reason for `Invalid` has one name, which is the same in the text, the JSON (`kebab-case`) and `docs/bench.md`.
 
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};

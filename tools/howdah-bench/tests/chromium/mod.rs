@@ -1,5 +1,5 @@
-//! Opens the pages in real Chromium: checks what it prints on the console, what is wider than its frame and what is
-//! drawn, and takes pictures. The pages have no script, so an enclosing page inspects them from outside. If
+//! Opens the pages in real Chromium: checks the output on its console, the elements that are wider than their frame and
+//! the drawings, and takes pictures. The pages have no script, so an enclosing page inspects them from outside. If
 //! HOWDAH_PICTURES names a directory, the pages and pictures are left there. The tests of the lab use this module, too.
 
 #![allow(

@@ -18,8 +18,8 @@ use crate::adjust::holm_adjust;
 use crate::experiment::{ArmFailure, MeasuredWindow};
 use crate::table;
 
-/// A smaller difference does not count ([`Settings::default`]); of two numbers of children whose rates are this close,
-/// the smaller is examined.
+/// A smaller difference does not count ([`JudgementSettings::default`]). Of two numbers of children whose rates are
+/// this close, the smaller is examined.
 const MIN_DIFFERENCE: f64 = 0.03;
 /// Confidence level of intervals and tests.
 const CONFIDENCE_LEVEL: f64 = 0.95;
@@ -35,7 +35,7 @@ pub enum AppQuestion {
     Mode,
     /// Which `max_children` is fastest.
     Children,
-    /// Whether the page cache (`cache`) makes it faster.
+    /// Whether the page cache (`cache`) makes the application faster.
     Cache,
     /// How the best rival compares.
     Rival,
@@ -68,8 +68,8 @@ pub struct Decision {
     pub question: AppQuestion,
     /// The arm that was compared with the default; `None` if there was none to compare.
     pub challenger: Option<String>,
-    /// Good answers per second, challenger to default, in pairs; ratios above 1 favour the challenger. `None` if it was
-    /// not measured.
+    /// The judgement of good responses per second, challenger to default, in pairs; ratios above 1 favour the
+    /// challenger. `None` if it was not measured.
     pub judgement: Option<Judgement>,
     /// Whether the challenger is shown to be faster.
     pub better: bool,

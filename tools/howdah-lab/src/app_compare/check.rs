@@ -39,7 +39,7 @@ pub struct CheckedPage {
     pub service: f64,
 }
 
-/// An arm that is not measured, or no longer.
+/// An arm that is not measured, or is no longer measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedArm {
     /// The arm's name.

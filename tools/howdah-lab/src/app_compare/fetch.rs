@@ -50,7 +50,7 @@ impl ResponsePartSink for ResponseParts {
 /// Requests `path` of `host` at `address`.
 ///
 /// # Errors
-/// Returns a sentence if there is no response, an incomplete one, or none within 30 s.
+/// Returns a sentence if there is no response, an incomplete response, or no response within 30 s.
 pub fn fetch(
     address: SocketAddr,
     host: &str,

@@ -1,11 +1,11 @@
-//! `howdah compare --app`: which mode, how many children, page cache or not, for the user's own application, measured
-//! on its pages beside the installed rivals. The result includes a configuration file.
+//! `howdah compare --app`: measures which mode, which number of children and whether the page cache suits the user's
+//! own application, on its pages and beside the installed rivals. The result includes a configuration file.
 //!
 //! - [`app`]: the application and its requests; [`arm`]: the servers.
 //! - [`fetch`], [`shape`], [`check`]: whether all stacks serve the same pages.
 //! - [`schedule`]: how long and how often; [`subject`]: how it is measured ([`crate::experiment`]).
-//! - [`rows`], [`advise`]: what the figures show; [`howdah_toml`], `trial`: the configuration that follows from them,
-//!   and a test of it.
+//! - [`rows`], [`advise`]: what the figures show; [`howdah_toml`], `config_trial`: the configuration that follows from
+//!   them, and a test of it.
 //! - [`study`]: all steps in order, after [`prepare`]; [`outcome`]: the result, as data; [`report`]: as text and as a
 //!   page.
 //!

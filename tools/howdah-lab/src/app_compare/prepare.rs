@@ -74,7 +74,8 @@ pub fn stack_job(
 ) -> Result<StackJob, LabError> {
     let ini = PhpIniFile::write(folder, true, &[])?;
     if let Some(theirs) = &app.php_ini {
-        // The settings of the user, except for paths outside the folder.
+        // The user's settings replace the lab's, except for the paths of sessions and temporary files, which stay in
+        // the folder.
         let kept = std::fs::read_to_string(&ini.file).map_err(LabError::file(&ini.file))?;
         let ours = ["session.save_path", "sys_temp_dir", "upload_tmp_dir"];
         let ours = kept

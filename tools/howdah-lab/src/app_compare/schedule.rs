@@ -135,8 +135,8 @@ impl AppBudget {
         let left = left * PLANNED_SHARE;
         let mut costs = costs.to_vec();
         costs.sort_by_key(|cost| cost.omission_priority);
-        // If the budget is too small, it drops in this order: arms that seldom win, the lower levels, half of the
-        // window, pairs.
+        // If the budget is too small, the schedule drops in this order: arms that seldom win, the lower levels, half of
+        // the window, pairs.
         while schedule.total_seconds(&costs) > left {
             if let Some(last) = costs.pop_if(|cost| cost.omission_priority > 0) {
                 schedule.left_out.push(last.name);

@@ -1,11 +1,11 @@
 //! The constant parts of a page: learnt from several responses of one stack, then expected in those of the others. This
 //! module has no side effects.
 //!
-//! Pages are never completely constant: they contain times, tokens, counters. What differs between two responses of the
-//! same stack may differ in another's; everything else must be identical, byte for byte. If the responses have the same
-//! number of words, each word that never changed is constant; otherwise each line that all responses have in common, in
-//! order. Nothing is masked by guessing what looks like a number: a site that shows "0 entries" where another one shows
-//! 25 is not the same site.
+//! Pages are never completely constant: they contain times, tokens, counters. Parts that differ between two responses
+//! of the same stack may also differ in another stack's; everything else must be identical, byte for byte. If the
+//! responses have the same number of words, each word that never changed is constant. Otherwise, the constant parts are
+//! the lines that all responses have in common, in order. Nothing is masked by guessing what looks like a number: a
+//! site that shows "0 entries" where another one shows 25 is not the same site.
 
 use std::net::SocketAddr;
 

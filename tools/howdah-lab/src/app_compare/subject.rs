@@ -126,8 +126,9 @@ pub fn mean_service_time(pages: &[CheckedPage]) -> f64 {
     sum / pages.len().max(1) as f64
 }
 
-/// Returns checks that a response contains the characteristic text of a page, and its end; with several pages, those of
-/// any of them. Empty if a page has no constant text: in that case only the status decides.
+/// Returns checks that a response contains the characteristic text of a page, and its end. With several pages, the text
+/// of any page and the end of any page suffice. There are no checks if a page has no constant text: in that case only
+/// the status decides.
 fn body_checks(pages: &[CheckedPage]) -> Result<Vec<BodyCheck>, BenchError> {
     if pages.iter().any(|page| page.shape.marks().is_empty()) {
         return Ok(Vec::new());

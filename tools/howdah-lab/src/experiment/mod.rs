@@ -6,7 +6,8 @@
 //!   ([`crate::suite_runner`]), a user's application ([`crate::app_compare::subject`]) or servers that are already
 //!   running ([`crate::url_compare`]).
 //! - [`runner`]: the order, the time limits, the failures and the journal.
-//! - [`turn`]: starts and measures one arm. - [`window_plan`]: the data that `--resume` needs.
+//! - [`turn`]: starts and measures one arm.
+//! - [`plan`]: the data that `--resume` needs.
 
 mod order;
 pub mod plan;

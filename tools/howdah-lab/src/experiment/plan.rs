@@ -45,7 +45,7 @@ impl<T: Serialize + DeserializeOwned> SavedPlan<T> {
     /// Opens the plan that was begun in `folder`, if the machine and the programs are still the same.
     ///
     /// # Errors
-    /// Returns an error if there is none, or something has changed since.
+    /// Returns an error if the folder holds no plan, or something has changed since.
     pub fn resume(
         folder: &RunFolder,
         now: &MeasurementIdentity,

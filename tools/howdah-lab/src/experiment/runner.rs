@@ -1,7 +1,7 @@
 //! The loop of every comparison. The order of arms rotates from block to block and runs backwards in every other one,
 //! so no arm benefits from its position; the order of the cells does the same. The measurements of one cell in one
-//! block form a part. The journal saves a part as a whole, and a run that is stopped, or out of time, has whole blocks
-//! of everything.
+//! block form a part. The journal saves a part as a whole, so a run that is stopped or out of time has only complete
+//! parts.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -25,10 +25,10 @@ pub struct ExperimentRunner<'a> {
     pub journal: Option<&'a ComparisonJournal>,
     /// The number of blocks.
     pub blocks: u32,
-    /// The number of blocks after whose parts the load tester's own maximum is measured.
+    /// The number of blocks, from the first on, after whose parts the load tester's own maximum is measured.
     pub ceilings: u32,
-    /// The time limit of measuring, all sessions together: a part is not begun if it would exceed the limit by taking
-    /// as long as the longest part of its cell. `None` for no limit.
+    /// The time limit of measuring, all sessions together: a part is not begun if it would exceed the limit when it
+    /// takes as long as the longest part of its cell so far. `None` for no limit.
     pub limit: Option<Duration>,
     /// The moment at which the experiment ends, dropping the part in progress. `None` for no limit.
     pub deadline: Option<Instant>,

@@ -180,7 +180,7 @@ fn run_plan_with_side_load(
         });
         let run = run_plan(runner, session, plan);
         over.store(true, Ordering::Relaxed);
-        // Its errors also show in the window.
+        // The errors of the side load also show in the window.
         let _ = other.join();
         run
     })

@@ -185,7 +185,7 @@ fn is_ours(line: &StackRow) -> bool {
     line.stack.starts_with("howdah-")
 }
 
-/// Draws good answers as a bar for each stack, with errors stacked behind them in red.
+/// Draws good responses as a bar for each stack, with errors stacked behind them in red.
 fn bars(out: &mut String, cell: &TableCell, colours: &StackColours) {
     let most = cell
         .rows

@@ -1,5 +1,5 @@
-//! The page's plots: good answers over clients, errors stacked on them, ratios with their
-//! intervals, latency by percentile.
+//! The page's plots: good responses over clients, errors stacked on them, ratios with their intervals, latency by
+//! percentile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -68,7 +68,7 @@ fn levels_of<'a>(cells: &[&'a TableCell], stack: &str) -> Vec<(f64, &'a StackRow
     cells.iter().filter_map(line).collect()
 }
 
-/// A point of a curve of good answers per second.
+/// A point of a curve of good responses per second.
 pub struct Point<'a> {
     /// The number of clients, or of children.
     pub x: f64,
@@ -88,8 +88,8 @@ pub struct Series<'a> {
     pub points: Vec<Point<'a>>,
 }
 
-/// Draws good answers per second over the number of `axis`, as a curve with its intervals for each series that has at
-/// least two points; returns an empty text if there is none.
+/// Draws good responses per second over the number of `axis`, as a curve with its intervals for each series that has at
+/// least two points. Returns an empty text if there is no such series.
 pub fn curves(title: &str, how: &str, axis: &str, series: &[Series<'_>]) -> String {
     let series = series.iter().filter(|series| series.points.len() > 1);
     let series: Vec<&Series<'_>> = series.collect();
@@ -177,8 +177,8 @@ fn errors_of(line: &StackRow) -> BTreeMap<(&'static str, &'static str), f64> {
     rates
 }
 
-/// Draws, for each stack that had errors, good answers with the errors stacked on them. A single curve called "requests
-/// per second" would hide the difference.
+/// Draws, for each stack that had errors, good responses with the errors stacked on them. A single curve called
+/// "requests per second" would hide the difference.
 pub fn error_stacks(cells: &[&TableCell], colours: &StackColours) -> Vec<String> {
     let stacks = stacks_of(cells).into_iter();
     let failing = stacks.filter(|(stack, _)| {
@@ -301,7 +301,7 @@ pub fn ratios(cell: &TableCell, colours: &StackColours) -> String {
     figure(&title, how, &[], &rows)
 }
 
-/// Draws the latency of the good answers by percentile, up to the percentile beyond which too few answers lie.
+/// Draws the latency of the good responses by percentile, up to the percentile beyond which too few responses lie.
 pub fn percentiles(cell: &TableCell, colours: &StackColours) -> String {
     let curve = |line: &StackRow| {
         let known = line.percentiles.iter();

@@ -16,7 +16,7 @@ pub fn start(job: &StackJob, folder: &RunFolder) -> Result<RunningStack, LabErro
     command
         .arg("-c")
         .arg(&job.ini.file)
-        // It is the cli SAPI, for which opcache has a separate switch.
+        // `php -S` is the cli SAPI, for which opcache has a separate switch.
         .args(["-d", "opcache.enable_cli=1"])
         .args(["-S", &address.to_string(), "-t"])
         .arg(&job.root)

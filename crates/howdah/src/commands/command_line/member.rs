@@ -4,8 +4,8 @@
 //! It joins when the script first reports a write, which is before the write, and publishes at each report. So pages
 //! are invalidated on all servers half a second after the script's writes can be read, and again when the command
 //! exits. A running server guarantees no more than that. A write that cannot be published does not delay the script as
-//! it would delay a server's response, because PHP does not wait. Nor is a script stopped that writes for longer than
-//! `forget_after` without Valkey; an error is printed at the end.
+//! it would delay a server's response, because PHP does not wait. A script that writes for longer than `forget_after`
+//! without Valkey is not stopped either; an error is printed at the end.
 //!
 //! A process that is killed is a silent member until it is forgotten, because the last writes of its script may not
 //! have been published. The script is killed with it.

@@ -8,7 +8,7 @@ use toml_writer::ToTomlValue;
 use howdah_config::kind::OptionKind;
 use howdah_config::options;
 
-/// What was found, and where it will be served from.
+/// The application that was found, and the place that it will be served from.
 pub struct ConfigurationInput<'a> {
     /// The application that was recognised in the root.
     pub application: Application,
@@ -20,7 +20,7 @@ pub struct ConfigurationInput<'a> {
     pub front_controller: Option<&'a str>,
     /// The host name of the site, if there are other sites beside it.
     pub host: Option<&'a str>,
-    /// Whether its `.htaccess` files decide.
+    /// Whether the site's `.htaccess` files are applied.
     pub htaccess: bool,
     /// The user that a server started by root changes to.
     pub user: Option<&'a str>,

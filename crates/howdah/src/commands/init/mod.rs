@@ -28,7 +28,7 @@ const SITES_DIRECTORY_NAME: &str = "sites.d";
 /// The only name of a configuration that is never sent to clients.
 const NEVER_SENT_FILE_NAME: &str = "howdah.toml";
 
-/// What will be written.
+/// The files that `howdah init` will write.
 struct InitPlan {
     found: Recognised,
     htaccess: bool,
@@ -111,7 +111,7 @@ impl InitPlan {
                 Some(below) => below,
                 None => root,
             },
-            // The root alone does not show that there is code beside it.
+            // The server cannot recognise the framework from the root, because the code lies beside the root.
             front_controller: (is_framework && decided != Some(true)).then_some("/index.php"),
             host: configuration::host(&found.config.name).filter(|_| is_site),
             htaccess: decided.is_some(),

@@ -24,8 +24,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size of a terminal that does not report it.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
-/// Escape sequences that switch to another screen, without a cursor and without wrapping of long lines; and below,
-/// back.
+/// The escape sequences that switch to the alternate screen, hide the cursor and disable the wrapping of long lines.
+/// [`LEAVE_SCREEN`] undoes all of it.
 const ENTER_SCREEN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE_SCREEN: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 

@@ -49,7 +49,7 @@ impl WatchView {
     fn rate(&self, name: &str) -> Option<f64> {
         let (seconds, older) = self.before.as_ref()?;
         let now = self.counters.get(name)?;
-        // A counter that is new since then started at zero.
+        // A counter that the older response does not have started at zero.
         let then = older.get(name).unwrap_or(&0.0);
         (now >= then).then(|| (now - then) / seconds)
     }

@@ -73,7 +73,7 @@ pub(super) fn access_log(
     Ok(Some((target.clone(), format, log)))
 }
 
-/// Reports in the error log that a log loses lines, because those who rely on the log have to know.
+/// Reports in the error log that a log loses lines, because administrators rely on the log.
 fn report_lost_lines(log: &ErrorLog, which: &str, news: &SinkEvent) {
     match news {
         SinkEvent::Losing { why } => {

@@ -45,7 +45,7 @@ pub(super) fn open_resources(
 }
 
 /// Returns what all configurations of the process share: the state of the configuration that is being served, or a new
-/// one for the first configuration. Fails if the configuration changes what only a restart can change.
+/// one for the first configuration. Fails if the configuration changes an option that only a restart can change.
 pub(super) fn process_state(
     settings: &ServeSettings,
     shared: &FrontShared,

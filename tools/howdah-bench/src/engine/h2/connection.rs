@@ -178,7 +178,8 @@ impl SharedHttp2Connection {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
-            // One stream until the server has announced how many it allows, because more may be refused.
+            // The client opens one stream until the server has announced how many it allows, because more may be
+            // refused.
             .initial_max_send_streams(1)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);

@@ -227,7 +227,8 @@ impl Http2ClientFleet {
         if self.connections[index as usize].phase != ConnectionPhase::Up {
             return;
         }
-        // Polled twice, because reading may free streams and windows, which the server has to learn at once.
+        // The connection is polled twice, because reading may free streams and windows, and the server has to learn
+        // that at once.
         let mut alive = self.poll(index);
         self.send_waiting(context, index, steps);
         alive = alive.and_then(|_| self.poll(index));

@@ -18,7 +18,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // These are not allowed in HTML at all, but a server's header may contain them.
+            // Control characters are not allowed in HTML at all, but a server's header may contain them.
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -96,7 +96,7 @@ pub fn plots(out: &mut String, figures: &[String]) {
     }
 }
 
-/// Writes a list of what was not measured, each item with its reason, or nothing if the list is empty.
+/// Writes a list of the measurements that were not made, each with its reason, or nothing if the list is empty.
 pub fn not_measured(out: &mut String, items: impl Iterator<Item = (String, String)>) {
     let mut list = String::new();
     for (title, reason) in items {

@@ -119,8 +119,8 @@ fn config(out: &mut String, outcome: &AppOutcome) {
     out.push_str("</section>\n");
 }
 
-/// Returns the colours of the arms, in the plot over clients and in the tables. The curves over children are of another
-/// kind, so their colours are none of these.
+/// Returns the colours of the arms, in the plot over clients and in the tables. The curves over children show something
+/// else, so they have other colours.
 fn colours(outcome: &AppOutcome) -> StackColours {
     let rows = outcome.levels.iter().flat_map(|level| &level.rows);
     StackColours::of(rows.map(|row| &*row.title))

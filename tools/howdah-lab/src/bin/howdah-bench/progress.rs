@@ -27,7 +27,7 @@ impl ProgressLine {
         }
     }
 
-    /// Shows what begins and what failed.
+    /// Shows measurements that begin and measurements that failed.
     pub fn event(&self, event: SessionEvent<'_>) {
         match event {
             SessionEvent::Begins {

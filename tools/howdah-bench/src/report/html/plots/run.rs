@@ -13,8 +13,8 @@ use crate::report::html::svg::Plot;
 /// The maximum number of columns of a plot over time. Longer runs are drawn in steps of several seconds.
 const MAX_COLUMNS: usize = 240;
 
-/// Groups seconds so that there are no more than [`MAX_COLUMNS`] groups. A last second that was cut very short is skipped,
-/// because its rates are noise.
+/// Groups seconds so that there are no more than [`MAX_COLUMNS`] groups. A last second that was cut very short is
+/// skipped, because its rates are noise.
 fn columns(seconds: &[Second]) -> Vec<&[Second]> {
     let seconds = match seconds {
         [whole @ .., last] if last.length < 0.2 && !whole.is_empty() => whole,
