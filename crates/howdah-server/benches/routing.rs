@@ -67,7 +67,7 @@ fn site(config: SiteConfig) -> Site {
     Site::new(config, 0).expect("a site")
 }
 
-/// Measures what `.htaccess` files cost: looked for and missing, and present.
+/// Measures the cost of `.htaccess` files, both when they are missing and when they are present.
 fn htaccess(root: &Path) {
     let deep = "1/2/3/4/5";
     fs::create_dir_all(root.join(deep)).expect("a directory");
