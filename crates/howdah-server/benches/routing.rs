@@ -54,7 +54,8 @@ fn answer(site: &Site, head: &RequestHead) -> StaticResponse {
     }
 }
 
-/// Requests a file until it is in memory: it is kept only once its times are older than the clock's step.
+/// Requests a file until it is in memory. The front keeps a file only after its times are older than one step of the
+/// clock.
 fn warm(site: &Site, head: &RequestHead) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !matches!(answer(site, head).body, StaticBody::Bytes(_)) {

@@ -1,6 +1,6 @@
-//! Examines a visitor's response for a page that is not in the store, to find out whether the page could be stored.
-//! Only if the page could be stored, the next visitor's request has it rendered for the cache
-//! (`howdah_cache::admission`). The response itself is not stored, and PHP runs as it would without a cache.
+//! Examines a visitor's response for a page that is not in the store, to find out whether the page could be stored. If
+//! it could, the next visitor's request has it rendered for the cache (`howdah_cache::admission`); otherwise it is not
+//! rendered for the cache. The response itself is not stored, and PHP runs as it would without a cache.
 //!
 //! Other requests for the page wait for the verdict. It is known when the head forbids storing, or when the script has
 //! ended, however slowly this visitor reads. If the visitor disconnects, the next waiting request takes over.

@@ -46,8 +46,9 @@ impl PageCache {
         }
     }
 
-    /// Invalidates the pages of all sites whose generations are not among `former`. Call this after the last run of the
-    /// configuration with the generations `former` has ended: the other sites were not notified of its last writes.
+    /// Invalidates the pages of all sites whose generations are not among `former`. It is called after the last run of
+    /// the configuration with the generations `former` has ended, because the other sites were not notified of that
+    /// configuration's last writes.
     pub fn retire_generations(&self, former: &[Arc<Generations>]) {
         for own in self.generations() {
             if !former.iter().any(|theirs| Arc::ptr_eq(theirs, &own)) {

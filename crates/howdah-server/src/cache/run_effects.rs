@@ -276,7 +276,7 @@ pub fn describe(write: &effect::WriteEffect<'_>) -> String {
     }
 }
 
-/// Returns the text for a place in a script; empty if the place is unknown.
+/// Returns the text for a position in a script; empty if the position is unknown.
 fn place(value: &[u8]) -> String {
     if value.is_empty() {
         return String::new();

@@ -29,7 +29,7 @@ use crate::cache::{PageCache, SiteCache, now};
 use crate::failure::Failure;
 use howdah_site::site::{RouteInfo, ScriptTarget};
 
-/// How often a request looks for the page before it bypasses the cache.
+/// How many times a request looks for the page before it bypasses the cache.
 const MAX_LOOKUPS: usize = 4;
 
 /// A request for which the cache has no fresh page.

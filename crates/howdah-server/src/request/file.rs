@@ -241,8 +241,8 @@ pub(super) fn configured_page(
             head.header(b"Howdah-Error", failure.public_name().as_bytes());
             return Some((head, Bytes::new()));
         }
-        // The file of a script is not used either: no script is run for an error page, since running one may just have
-        // failed.
+        // If the path names a script, there is no page: a script is not run for an error page, since running one may
+        // just have failed.
         Some(Document::Local(path)) => std::str::from_utf8(&path).ok().and_then(|name| {
             let opened = ctx.site.error_document(name, ctx.requested());
             open_error_page(failure, name, opened)

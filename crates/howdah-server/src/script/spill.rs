@@ -199,7 +199,7 @@ impl SpillFile {
         if !self.share.grow(length) {
             return Err(SpillError::Full);
         }
-        // Writing at a position means that a write that failed half-way leaves nothing between two pieces.
+        // The position is explicit, so a write that failed half-way leaves no bytes between two pieces.
         if let Err(error) = self.file.write_all_at(bytes, self.written) {
             self.share.shrink(length);
             return Err(SpillError::Failed(error));

@@ -41,7 +41,7 @@ pub struct StatusListener {
 /// The server whose status is shown, and the listener's own counts.
 #[derive(Default)]
 struct ListenerStatus {
-    /// Set once a configuration is served.
+    /// Set when the first configuration is served.
     serving: OnceLock<(Arc<Front>, ServerControl)>,
     /// The control of the listener itself.
     own: OnceLock<ServerControl>,
