@@ -155,9 +155,9 @@ fn retry_after_seconds(wait: Duration) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
-/// Counts the request of a client that disconnects while its scripts run under the limit of such clients. Requests that
-/// come through a proxy on a private address which `trusted_proxies` does not name are exempt, because they may come
-/// from different clients.
+/// If the client often disconnects while its scripts run, counts the request under the limit of such clients. Requests
+/// that come through a proxy on a private address which `trusted_proxies` does not name are exempt, because they may
+/// come from different clients.
 fn count_abandoning_client(
     ctx: RequestContext<'_>,
     target: &ScriptTarget,
