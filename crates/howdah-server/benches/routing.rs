@@ -54,7 +54,8 @@ fn answer(site: &Site, head: &RequestHead) -> StaticResponse {
     }
 }
 
-/// Requests a file until it is in memory: it is kept only once its times are older than the clock's step.
+/// Requests a file until it is in memory. The front keeps a file only after its times are older than one step of the
+/// clock.
 fn warm(site: &Site, head: &RequestHead) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !matches!(answer(site, head).body, StaticBody::Bytes(_)) {
@@ -67,7 +68,7 @@ fn site(config: SiteConfig) -> Site {
     Site::new(config, 0).expect("a site")
 }
 
-/// Measures what `.htaccess` files cost: looked for and missing, and present.
+/// Measures the cost of `.htaccess` files, both when they are missing and when they are present.
 fn htaccess(root: &Path) {
     let deep = "1/2/3/4/5";
     fs::create_dir_all(root.join(deep)).expect("a directory");

@@ -1,6 +1,7 @@
-//! Sends requests of one kind through the whole front, from its connection to its response, in one thread and without
-//! a network. `scripts/instructions.py` runs it under callgrind with two numbers of requests; the difference of the
-//! counts is the cost of the requests between, without that of the start. `instructions KIND REQUESTS`, where KIND is
+//! Sends requests of one kind through the whole front, from its connection to its response, in one thread and without a
+//! network. `scripts/instructions.py` runs it under callgrind with two numbers of requests; the difference of the
+//! counts is the cost of the additional requests alone, without that of the start. The arguments are the kind and the
+//! number of requests. The kinds are:
 //!
 //! - `hello`: a script, which an executor in this process replaces;
 //! - `file`: a static file of 1 KiB, which the front keeps in memory;

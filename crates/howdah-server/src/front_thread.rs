@@ -8,7 +8,7 @@ use howdah_http::listener::ThreadHooks;
 
 use howdah_site::site::htaccess::watch_directories;
 
-/// Returns the hooks for the threads that handle requests with a [`Front`](crate::build_request::Front).
+/// Returns the hooks for the threads that handle requests with a [`Front`](crate::request::Front).
 pub fn hooks() -> ThreadHooks {
     ThreadHooks {
         name: "front",

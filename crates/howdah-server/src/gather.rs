@@ -1,5 +1,6 @@
-//! Bytes that arrive in pieces and are kept until all of them are there. However small the pieces, they take at most
-//! about twice their bytes: a separate piece costs an allocation, and keeps the whole buffer that it is a part of.
+//! Bytes that arrive in pieces and are kept until all of them are there. However small the pieces, they take about
+//! twice their length of memory at most. Small pieces are copied together, because each separate piece costs an
+//! allocation and keeps alive the whole buffer that it is a part of.
 
 use bytes::Bytes;
 

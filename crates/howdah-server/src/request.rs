@@ -66,7 +66,7 @@ use script::LocalRedirect;
 
 /// The maximum number of local redirects that one request follows, like Apache's `LimitInternalRecursion`.
 const MAX_LOCAL_REDIRECTS: u32 = 10;
-/// Files of users that `.htaccess` files may have one request's password checked against.
+/// The maximum number of times that `.htaccess` files may have the password of one request checked.
 const MAX_LOGINS: usize = 4;
 
 /// Returns how many connections are open. The listeners provide it.
@@ -123,12 +123,12 @@ impl Front {
 
     /// Sets the certificates of the TLS listeners, which the status shows. It is called once.
     pub fn set_certificates(&self, certificates: Arc<ServerCertificates>) {
-        // A second call is ignored, as in `count_connections_by`.
+        // A second call is ignored, as in `set_connection_count_source`.
         let _ = self.certificates.set(certificates);
     }
 
-    /// Follows the local redirects of scripts one after the other (RFC 3875 §6.2.2). The response is the one that a
-    /// client would get that requested the last target.
+    /// Follows the local redirects of scripts one after the other (RFC 3875 §6.2.2). The response is the one that the
+    /// last target would have had if the client had requested it.
     async fn follow_redirects(
         ctx: RequestContext<'_>,
         mut to: LocalRedirect,
@@ -202,7 +202,7 @@ impl Front {
             RouteAction::Script(target) => {
                 turn::set_activity("a script");
                 limits::check_bailouts(ctx, &target)?;
-                // Waits for a process before other requests begin to wait for this request's page.
+                // The request waits for its process permit before other requests begin to wait for its page.
                 if matches!(gate, CacheGate::Miss(_))
                     && limits::needs_process_permit(ctx, &target, response)
                 {
@@ -409,7 +409,7 @@ impl RequestHandler for Front {
         };
         let ResponseInProgress { out, mut record } = response;
         if let Some(later) = record.later.take() {
-            // Boxed for the same reason.
+            // Boxed because every connection reserves memory for the largest state of this future.
             Box::pin(later.send_form(&config.settings.encoding, out)).await;
         }
         if let Err(failure) = answered {

@@ -265,8 +265,8 @@ fn compression_applies_to_text_of_files_and_scripts() {
     }
 }
 
-/// An intermediate cache sent one client's 304 to all clients, because the 304 did not show that there are several
-/// forms.
+/// A 304 has to show that the file has several forms. Otherwise an intermediate cache sends one client's 304 to all
+/// clients.
 #[test]
 fn not_modified_has_the_vary_and_the_etag_of_its_200() {
     let rig = FrontRig::start(
@@ -280,7 +280,7 @@ fn not_modified_has_the_vary_and_the_etag_of_its_200() {
     for (target, varies) in [("/a.css", true), ("/small.css", false), ("/a.png", false)] {
         for accept in ["gzip", ""] {
             let deadline = Instant::now() + Duration::from_secs(20);
-            // A file has no entity tag while its time might still be that of another content.
+            // A file has no entity tag while its content could still change without a change of its time.
             let full = loop {
                 let full = rig.get(target, &[("Accept-Encoding", accept)]);
                 if full.header("etag").is_some() {

@@ -1,5 +1,5 @@
-//! No two modules of howdah-server, howdah-site, howdah-http or howdah-cache import each other, directly or in a cycle, and neither
-//! do the translators of Apache's configuration in howdah-import. To change a module you read the modules that it
+//! No two modules of howdah-server, howdah-site, howdah-http or howdah-cache import each other, directly or in a cycle;
+//! nor do the translators of Apache's configuration in howdah-import. To change a module you read the modules that it
 //! imports, not the whole crate. The check scans the text of the sources; tests may import anything.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use std::path::Path;
 /// The modules that each module of a directory names by `crate::…`, or by `super::…` in a directory below.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// Returns the graph of a directory's modules, which name each other behind `root`.
+/// Returns the graph of a directory's modules, which name each other after `root`.
 fn graph(source: &Path, root: &str) -> Graph {
     let mut graph = Graph::new();
     for entry in fs::read_dir(source).unwrap() {

@@ -69,7 +69,8 @@ pub struct CounterSums {
     pub bytes: u64,
     /// The total time of finished requests, in seconds.
     pub seconds: f64,
-    /// Finished requests by the bounds of [`LATENCY_BUCKETS_SECONDS`], not cumulative; the last bucket is for all longer requests.
+    /// Finished requests by the bounds of [`LATENCY_BUCKETS_SECONDS`], not cumulative. The last bucket is for all
+    /// longer requests.
     pub buckets: Vec<u64>,
     /// Responses by status; 0 is for statuses above 599.
     pub statuses: Vec<(u16, u64)>,

@@ -110,7 +110,7 @@ impl History {
             requests: sample.sums.finished.saturating_sub(last.sums.finished),
             errors: errors(&sample.sums).saturating_sub(errors(&last.sums)),
             bytes: sample.sums.bytes.saturating_sub(last.sums.bytes),
-            // A reload begins to count hits again.
+            // A reload resets the count of hits.
             cache_hits: sample
                 .cache_hits
                 .checked_sub(last.cache_hits)

@@ -16,7 +16,8 @@ use howdah_site::site::{Site, Sites};
 pub enum AdminCommand {
     /// Invalidates stored pages, or removes them.
     Purge {
-        /// The name of the only site to purge; `None` for all sites, or for those that the host of a URL names.
+        /// The name of the only site to purge; `None` for any site. A URL with a host is purged only on the sites of
+        /// that host.
         site: Option<String>,
         /// Whether all pages are purged.
         all: bool,
@@ -28,7 +29,7 @@ pub enum AdminCommand {
         /// Whether the pages may still be served while new ones are rendered.
         soft: bool,
     },
-    /// A PHP process outside the server, on a command line, has written to databases, or purges pages.
+    /// Applies the writes and purges of a PHP process outside the server, for example on a command line.
     Wrote {
         /// The only site whose pages are affected; `None` for all sites.
         site: Option<String>,
@@ -38,12 +39,12 @@ pub enum AdminCommand {
         #[serde(default)]
         purges: Vec<String>,
     },
-    /// Purges that the previous process of an upgrade passes on, in the form of a fleet's purges.
+    /// Carries out purges that the previous process passes on during an upgrade, in the form of a fleet's purges.
     Relayed {
         /// The purges, in order.
         purges: Vec<String>,
     },
-    /// A member of the fleet no longer runs, and the others must not wait for it.
+    /// Removes a member that no longer runs from the fleet, so the others do not wait for it.
     Forget {
         /// The member's name.
         member: String,
@@ -96,7 +97,8 @@ pub fn execute_command(
         }
         AdminCommand::Relayed { purges } => {
             cache.apply_predecessor_purges(all_sites, purges);
-            // The previous process has run these scripts and is about to exit, so a fenced fleet is not reported to it.
+            // The previous process, whose scripts caused the purges, is about to exit, so a fenced fleet is not
+            // reported to it.
             let _ = cache.wait_for_fleet();
             Ok(String::new())
         }
@@ -172,15 +174,15 @@ fn purge_selected(
             part.purge(&command.what, command.force);
         }
     }
-    // The first site of each command is enough: the text is the same for all.
+    // The first site of each command suffices, because the description is the same for all of them.
     let first = commands
         .iter()
         .map(|(parts, command)| (parts[0].1, command));
     Ok(purge_and_describe(first, &there))
 }
 
-/// Returns how many pages in memory will be purged, as text, because a mistyped path purges none. This inspects all
-/// pages in memory, so it must not run on a front thread.
+/// Returns, as text, how many pages in memory will be purged. A count of 0 shows the administrator that a path was
+/// mistyped. The function inspects all pages in memory, so it must not run on a front thread.
 fn describe_count_in_memory(
     cache: &PageCache,
     parts: &[(&Site, &SiteCache)],
@@ -230,8 +232,8 @@ pub(crate) fn purge_and_describe<'a>(
     texts.join("; ")
 }
 
-/// Invalidates pages because of writes that were made elsewhere, and by purges. If a site is given, the purges are for
-/// it whatever host a URL names, like those of a script.
+/// Invalidates pages because of writes and purges outside the server. If a site is given, the purges apply to it
+/// whatever host a URL names, like the purges of a script.
 fn apply_outside_writes(
     all_sites: &Sites,
     cache: &PageCache,

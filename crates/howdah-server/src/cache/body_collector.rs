@@ -1,6 +1,6 @@
-//! Collects and hashes the body of a response as it arrives. To join and hash a page of megabytes at its end would
-//! delay all other requests of the thread. The result takes exactly the memory of its bytes, while the pieces are parts
-//! of larger buffers, which they would keep alive.
+//! Collects and hashes the body of a response as it arrives. Joining and hashing a page of several megabytes only at
+//! its end would delay all other requests of the thread. The result takes no more memory than its bytes, while the
+//! pieces are parts of larger buffers, which they would keep alive.
 
 use std::hash::{DefaultHasher, Hasher};
 

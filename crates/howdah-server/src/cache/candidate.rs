@@ -1,6 +1,6 @@
-//! Examines a visitor's response for a page that is not in the store, to find out whether the page could be stored.
-//! Only if so is the page rendered for the cache, at the next visitor's request (`howdah_cache::admission`). The
-//! response itself is not stored, and PHP runs as it would without a cache.
+//! Examines a visitor's response for a page that is not in the store, to find out whether the page could be stored. If
+//! it could, the next visitor's request has it rendered for the cache (`howdah_cache::admission`); otherwise it is not
+//! rendered for the cache. The response itself is not stored, and PHP runs as it would without a cache.
 //!
 //! Other requests for the page wait for the verdict. It is known when the head forbids storing, or when the script has
 //! ended, however slowly this visitor reads. If the visitor disconnects, the next waiting request takes over.
@@ -25,7 +25,7 @@ pub struct StoreCandidate {
     cache: Arc<PageCache>,
     site: Arc<Site>,
     key: Box<PageKey>,
-    /// The key of the variant, by the headers that the page was known to vary by.
+    /// The key of the variant, made from the headers that the page was known to vary by.
     variant: Vec<u8>,
     /// Whether the request asks for a part of the page or sets conditions. A negative verdict then says nothing about
     /// the page.
@@ -57,7 +57,7 @@ struct CandidateState {
 pub struct CandidateRequest {
     /// The cache key of the page's URL.
     pub key: Box<PageKey>,
-    /// The key of the variant, by the headers that the page is known to vary by.
+    /// The key of the variant, made from the headers that the page is known to vary by.
     pub variant: Vec<u8>,
     /// Whether the request asks for a part of the page or sets conditions.
     pub conditional: bool,

@@ -1,7 +1,8 @@
 //! The generations of the page cache, which outlive a configuration. After a reload the memory is empty, but scripts
-//! that began before it continue to run, write and purge, and newer pages must not be older than those writes. A site
-//! that keeps its name therefore keeps its generations, which both configurations purge. If it is unknown which site a
-//! former run belongs to (another name, the cache was off), all pages are invalidated when the last such run has ended.
+//! that began before it continue to run, write and purge, and the writes must invalidate the pages of the new
+//! configuration as well. A site that keeps its name therefore keeps its generations, and purges under either
+//! configuration apply to them. If it is unknown which site a former run belongs to, because the site was renamed or
+//! had the cache off, all pages are invalidated when the last such run has ended.
 //!
 //! Sites with a disk are not covered here; their generations are the disk's (`howdah_cache::store::disk`).
 
@@ -45,8 +46,9 @@ impl PageCache {
         }
     }
 
-    /// Invalidates the pages of all sites that do not share a generation with `former`, after the last run of a former
-    /// configuration with these generations has ended: those sites were not notified of its last writes.
+    /// Invalidates the pages of all sites whose generations are not among `former`. It is called after the last run of
+    /// the configuration with the generations `former` has ended, because the other sites were not notified of that
+    /// configuration's last writes.
     pub fn retire_generations(&self, former: &[Arc<Generations>]) {
         for own in self.generations() {
             if !former.iter().any(|theirs| Arc::ptr_eq(theirs, &own)) {

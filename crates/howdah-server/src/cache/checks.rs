@@ -1,6 +1,6 @@
-//! Checks whether the cache holds what the application would respond now, with `howdah_cache::compare`, in two ways. In
-//! a *dry run* (`cache = "dry-run"`) nothing is served from the cache, and each visitor's own response is compared with
-//! the page that the cache would have served. For a *shadow* check (`cache_shadow`) the page of one hit in so many is
+//! Checks, in two ways, whether the cache holds what the application would respond now (`howdah_cache::compare`). In a
+//! *dry run* (`cache = "dry-run"`) nothing is served from the cache, and each visitor's own response is compared with
+//! the page that the cache would have served. In a *shadow* check (`cache_shadow` = N) the page of one in N hits is
 //! rendered again in the background. The results are counted and logged; the caller decides what to do about a
 //! difference.
 
@@ -22,7 +22,8 @@ use crate::gather::Gathered;
 use crate::script::head;
 use howdah_log::log::error::ErrorLog;
 
-/// A longer body, in bytes, is compared by another thread: otherwise the front thread's other visitors would wait.
+/// The maximum size, in bytes, of a body that is compared on the front thread. A longer one is compared by another
+/// thread, because the front thread's other visitors would have to wait.
 const MAX_INLINE_COMPARE_BYTES: u64 = 64 << 10;
 
 /// The result of comparing a stored page with the application's response.

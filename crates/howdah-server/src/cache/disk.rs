@@ -15,7 +15,8 @@ pub(super) fn owners(sites: &Sites, encoding: &EncodingConfig) -> Vec<Option<Own
     let mut owners: Vec<Option<Owner>> = Vec::new();
     for site in sites.all() {
         let owner = site.config().cache.is_some().then(|| owner(site, encoding));
-        // After a restart two such sites could not be distinguished, so one of them is kept in memory only.
+        // After a restart, two sites with the same identity could not be distinguished, so only the first has its pages
+        // on disk.
         let twice = owners
             .iter()
             .flatten()
@@ -28,7 +29,7 @@ pub(super) fn owners(sites: &Sites, encoding: &EncodingConfig) -> Vec<Option<Own
 /// Returns the identity of the site and of every setting that shapes its pages.
 pub(super) fn owner(site: &Site, encoding: &EncodingConfig) -> Owner {
     let config = site.config();
-    // The directory behind links: a new release behind the same link has new pages.
+    // Links are resolved, so a new release behind the same link has new pages.
     let root = fs::canonicalize(&config.root).unwrap_or_else(|_| config.root.clone());
     let name = format!("{:?} {:?} {:?}", config.name, config.root, config.hosts);
     // This includes more settings than matter, and omits none that do: rules, headers, the cache's own options, the

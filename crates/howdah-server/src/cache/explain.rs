@@ -171,8 +171,8 @@ fn describe_stored(out: &mut String, page: &Object, state: PageState) {
     }
 }
 
-/// Describes a page that is not stored. Returns whether it matters which writes invalidate pages; while the page could
-/// not be stored for another reason, it does not.
+/// Describes a page that is not stored. Returns whether the writes that invalidate pages matter: they do not while the
+/// page could not be stored for another reason.
 fn describe_missing(
     out: &mut String,
     cache: &PageCache,
@@ -197,7 +197,7 @@ fn describe_missing(
     last.is_none_or(|pass| matches!(pass, Pass::DatabaseWrite | Pass::OutdatedRender))
 }
 
-/// Describes from where a page that is not in memory may come. Returns why the page was last not stored.
+/// Describes where a page that is not in memory may come from. Returns why the page was last not stored.
 fn describe_prospects(
     out: &mut String,
     cache: &PageCache,

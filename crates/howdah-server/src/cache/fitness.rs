@@ -43,7 +43,7 @@ impl Fitness {
         };
     }
 
-    /// Returns the message that no page of the site can be stored: once, when that has become clear.
+    /// Returns the message that no page of the site can be stored. It does so only once, when that has become clear.
     pub fn take_message(&self) -> Option<String> {
         let unfit = self.unfit.load(Ordering::Relaxed);
         if unfit < MIN_RESPONSES_TO_REPORT || self.is_reported.load(Ordering::Relaxed) {

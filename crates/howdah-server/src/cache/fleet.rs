@@ -26,7 +26,7 @@ use howdah_site::site::Sites;
 pub(super) struct FleetExplanation {
     /// This server's name.
     member: String,
-    /// For how many seconds this server serves stored pages without Valkey; 0 if it serves none.
+    /// For how many seconds this server may continue to serve stored pages without Valkey; 0 if it may serve none.
     lease_left: f64,
     /// Silent members. While there are any, no member serves stored pages.
     silent: Vec<String>,
@@ -158,8 +158,9 @@ impl UnknownSites {
 }
 
 impl PageCache {
-    /// Carries out a purge that another member has published. Returns the name of a site that is not configured here,
-    /// once. Such a purge applies to all sites, since the site may be configured here under another name.
+    /// Carries out a purge that another member has published. A purge for a site that is not configured here applies to
+    /// all sites, since the site may be configured here under another name. The first such purge of a site returns the
+    /// site's name.
     pub fn apply_fleet_entry(
         &self,
         sites: &Sites,
@@ -255,7 +256,7 @@ impl PageCache {
             facts.push("this member has no lease and renders every page");
         }
         let lines = explanation.lines.iter().map(|line| line.trim());
-        // A page may have many tags.
+        // Tags are omitted, because a page may have many of them.
         facts.extend(lines.filter(|line| !line.starts_with("tag: ")));
         facts.join("; ")
     }
@@ -296,7 +297,7 @@ impl SiteCache {
         });
         self.generations.set_relay(relay);
         if fleet.is_some() {
-            // Writes that happened while no process of this member ran are unknown.
+            // All pages are invalidated, because writes that happened while no process of this member ran are unknown.
             self.generations.purge_locally(&Purge::All, Force::Hard);
         }
         self.fleet = fleet.cloned();

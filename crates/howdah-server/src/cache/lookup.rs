@@ -1,5 +1,5 @@
-//! Before a script runs: decides whether a request may be served from the cache, and under which key, and looks for the
-//! page. The request is not changed here, nothing is sent and nothing is rendered.
+//! Decides, before a script runs, whether a request may be served from the cache and under which key, and looks up the
+//! page. This module does not change the request, and it sends and renders nothing.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -107,15 +107,16 @@ pub fn look_up(
     })
 }
 
-/// Returns whether a script would see another spelling of the URL than the key has. Under `rfc` the page of a visitor's
-/// own run is stored, and its links may repeat what the visitor wrote.
+/// Returns whether a script would see a different spelling of the URL than the key contains. Under `rfc` the page of a
+/// visitor's own run is stored, and its links may repeat the visitor's spelling.
 fn is_spelled_differently(key: &PageKey, request: &RequestHead, client: &Client<'_>) -> bool {
     let host = client.host.as_deref().or_else(|| request.header(b"host"));
     !request.target().starts_with(b"/") || host != Some(key.push_host())
 }
 
-/// Returns why, under `rfc`, the response to this request must not be stored for others: the script sees something that
-/// its links may repeat and that is not in the key. Responses that are already stored may be used for the request.
+/// Returns why, under `rfc`, the response to this request must not be stored for others: the script sees a value that
+/// is not in the key and that the page's links may repeat. A page that is already stored may still be served for the
+/// request.
 pub fn reason_against_sharing(request: &RequestHead, client: &Client<'_>) -> Option<Pass> {
     if request.version() == HttpVersion::Http10 {
         return Some(Pass::OldProtocol);
@@ -145,7 +146,7 @@ fn names_another_url(
         true => (b"https", b"on", b"443"),
         false => (b"http", b"off", b"80"),
     };
-    // Almost all headers of almost all requests are rejected here.
+    // The first letter rules out almost all headers of almost all requests.
     let may_be = |first: u8| matches!(first.to_ascii_lowercase(), b'x' | b'f' | b'c');
     if !name.first().copied().is_some_and(may_be) {
         return false;

@@ -21,8 +21,9 @@
 //! - [`shared_renders`]: one render of a page for all members of a fleet.
 //! - [`write`]: what a write, or a purge, invalidates.
 //!
-//! There is one value per configuration: a reload, which may bring new code, begins with an empty memory and keeps the
-//! sites' generations. The disk store is shared by all configurations of a process; a reload empties it as well.
+//! Each configuration has a [`PageCache`] of its own: a reload, which may bring new code, begins with an empty memory
+//! and keeps the sites' generations. The disk store is shared by all configurations of a process; a reload empties it
+//! as well.
 
 pub mod admin;
 mod body_collector;
@@ -102,7 +103,7 @@ pub struct SiteCache {
     shared_renders: Option<SharedRenders>,
     /// The generation at which this configuration started.
     first_generation: u64,
-    /// The number of changes of `.htaccess` files when the stored pages were made.
+    /// The number of changes of `.htaccess` files that had been counted when the stored pages were made.
     htaccess_changes: AtomicU64,
     /// The number of renders for the cache, in a row, that were not stored or not tried.
     unstored_renders: AtomicU32,
@@ -165,8 +166,8 @@ impl SiteCache {
         .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns whether a render for the cache should be tried. Without this, an application that responds to clean
-    /// requests differently than to visitors would render each page one time too many.
+    /// Returns whether a render for the cache should be tried. Without this limit, each page of an application that
+    /// responds to clean requests differently than to visitors would be rendered once in vain.
     pub(crate) fn should_try_render(&self) -> bool {
         let unstored = self.unstored_renders.load(Ordering::Relaxed);
         unstored < TRY_RARELY_AFTER
@@ -182,8 +183,8 @@ impl SiteCache {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Carries out a purge that an administrator has ordered, perhaps after a deployment: pages that could not be
-    /// stored are tried again.
+    /// Carries out an administrator's purge. It may follow a deployment, so pages that could not be stored are tried
+    /// again.
     pub(crate) fn purge(&self, what: &Purge, force: Force) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.unstored_renders.store(0, Ordering::Relaxed);
@@ -468,8 +469,8 @@ pub fn now() -> Millis {
     )
 }
 
-/// A wall clock that never goes backwards, since pages would become younger. The value is the largest difference seen
-/// between the wall clock and a monotonic one.
+/// A wall clock that never goes backwards: stored pages would otherwise become younger. The value is the largest
+/// difference seen between the wall clock and a monotonic one.
 #[derive(Debug)]
 struct SteadyClock(AtomicU64);
 

@@ -152,7 +152,7 @@ fn requested_purges(
     Ok(targets.into_iter().map(command).collect())
 }
 
-/// Returns what a path names if that is more than one page.
+/// Returns the purge for a path that names more than one page; `None` for any other path.
 fn multi_page_purge(path: &[u8], query: Option<&[u8]>, bans: bool) -> Option<Purge> {
     let starts = |text: &[u8]| match text {
         b"/" => Purge::All,

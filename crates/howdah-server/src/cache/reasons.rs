@@ -27,7 +27,7 @@ struct Inner {
     /// Reasons by the hashes of the variants' keys, because clients can make keys very long. Two keys with the same
     /// hash would show the wrong reason, which hardly ever happens.
     unstored: HashMap<u64, UnstoredReason>,
-    /// The keys of `passed`, oldest first.
+    /// The keys of `unstored`, oldest first.
     order: VecDeque<u64>,
     writes: VecDeque<WriteRecord>,
     cookies: Vec<(String, u64)>,
@@ -94,8 +94,8 @@ impl CacheReasons {
         self.lock().unstored.get(&self.hash(variant)).cloned()
     }
 
-    /// Counts a request that bypassed the cache because of an unknown cookie. If there are too many names, the one with
-    /// the lowest count is replaced and leaves its count to the new name, so frequent names stay.
+    /// Counts a request that bypassed the cache because of an unknown cookie. If there are too many names, the new name
+    /// replaces the one with the lowest count and inherits its count, so frequent names stay.
     pub fn count_cookie(&self, name: &str) {
         let name: String = name.chars().take(MAX_COOKIE_NAME_CHARS).collect();
         let mut inner = self.lock();

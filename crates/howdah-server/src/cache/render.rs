@@ -2,8 +2,8 @@
 //! key holds. No cookie, credentials, address or header of a visitor reaches PHP, so none can be in the page, and the
 //! information that must be withheld from PHP need not be listed.
 //!
-//! The render is a separate task, whose end wakes all waiting requests. It continues without them once a process has
-//! begun with it; before that it leaves the pool's queue with the last of them.
+//! The render is a separate task, whose end wakes all waiting requests. When the last waiting request is gone, a render
+//! that no process has started yet leaves the pool's queue; a render that a process has started continues.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -201,7 +201,7 @@ async fn render(
     part: &SiteCache,
     leader: &Leader,
 ) -> Result<RenderOutcome, Unstored> {
-    // This comes first: every later write invalidates this render.
+    // The generation is taken before anything else, so every later write invalidates this render.
     let born = part.generations.now();
     let requested = now();
     let clean = job.visitor.is_none();
@@ -326,7 +326,7 @@ impl<'o> Render<'o> {
             let event = event.ok_or(Pass::FlightFailed)?;
             match event.map_err(|_| Pass::RunFailed)? {
                 RunEvent::Informational(_) | RunEvent::Flush => {}
-                // A negative verdict ends the run here: for the script, its client has disconnected.
+                // A negative verdict ends the run here. To the script it appears that its client has disconnected.
                 RunEvent::Head(head) => judged = Some(self.judge(&head)?),
                 RunEvent::Body(bytes) => {
                     if let Some((_, storable)) = &judged {

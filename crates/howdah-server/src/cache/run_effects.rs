@@ -93,7 +93,7 @@ impl RunEffects {
         tags.try_for_each(|tag| storable.add_tag(tag))
     }
 
-    /// Carries out a purge by a script: pages of its own site, whatever host its URL names.
+    /// Carries out a purge by a script. It applies to the script's own site only, whatever host the purged URL names.
     fn purge(&self, part: &SiteCache, value: &[u8]) {
         let asked = std::str::from_utf8(value).ok().map(purge::parse_argument);
         let what = match asked {
@@ -203,7 +203,8 @@ impl EffectSink for RunEffects {
     }
 }
 
-/// Returns the functions that a statement calls, if it writes only by way of them.
+/// Returns the functions that a statement calls, if it names no table, so that it can write only through these
+/// functions.
 fn called_functions<'a>(
     write: &effect::WriteEffect<'a>,
 ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
@@ -243,8 +244,8 @@ pub fn apply_outside_write(part: &SiteCache, value: &[u8]) {
     }
 }
 
-/// Handles a write by a worker script outside of its requests. Pages are invalidated again, including this run's, which
-/// began before the write was known; its next page may be stored.
+/// Handles a write by a worker script outside of its requests. All pages are invalidated again, including the page of
+/// this run, because the run began before the write was known. The worker's next page may be stored.
 fn apply_worker_write(part: &SiteCache) {
     let text = "a worker script outside of its requests";
     part.reasons.record_write(text, super::now());
@@ -275,7 +276,7 @@ pub fn describe(write: &effect::WriteEffect<'_>) -> String {
     }
 }
 
-/// Returns the text for a place in a script; empty if the place is unknown.
+/// Returns the text for a position in a script; empty if the position is unknown.
 fn place(value: &[u8]) -> String {
     if value.is_empty() {
         return String::new();

@@ -71,7 +71,7 @@ pub fn send_page(
     };
     match page.existing_form(form_index(coding)) {
         Some(form) => send(page, form, verdict, now, out),
-        // The form is not made only for its length, which a HEAD response may omit (RFC 9110 §9.3.2).
+        // The form is not made merely to state its length, which a HEAD response may omit (RFC 9110 §9.3.2).
         None if request.method() == b"HEAD" => {
             let head = form_head(page, Some(coding), true, None);
             out.begin_stored(
@@ -137,7 +137,7 @@ fn form_index(coding: Coding) -> usize {
     coding as usize + 1
 }
 
-/// Appends what each response adds to a form's head.
+/// Appends the header lines that differ for every response, and thus are not in a form's head.
 fn push_response_lines(page: &Object, verdict: CacheVerdict, now: Millis, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Age: ");
     append_number(out, (page.freshness.age(now) / 1000) as i64);
@@ -201,7 +201,7 @@ fn send_partial_or_status(page: &Object, reply: PageReply, extra: &[u8], out: &m
     out.end();
 }
 
-/// Returns the plain form, which also says whether clients may get the page encoded.
+/// Returns the plain form, whose `encodable` says whether clients may get the page encoded.
 fn plain_form<'a>(page: &'a Object, encoding: &EncodingConfig) -> &'a ResponseForm {
     page.form(0, || {
         let mut facts = EncodingFacts {

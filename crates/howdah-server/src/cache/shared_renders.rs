@@ -1,6 +1,7 @@
 //! Renders that the members of a fleet share (docs/fleet.md): before a page is rendered for the cache, another member
-//! may have rendered it, or be about to. Its page is stored as if its render had begun here when it was taken. This is
-//! correct if that render saw every write that had invalidated pages here until then.
+//! may have rendered it already, or be rendering it. The other member's page is then stored as if its render had begun
+//! here when the page was taken. This is correct if that render saw every write that had invalidated pages here before
+//! the page was taken.
 //!
 //! Only the results of clean requests are shared, for pages that do not vary.
 
@@ -43,8 +44,9 @@ pub(super) enum RenderSource {
 }
 
 impl SharedRenders {
-    /// Returns what a site of this fleet needs; `None` if its members share no renders. From now on no page is taken
-    /// whose render began before, because the configuration or the code may have been different.
+    /// Returns what a site of this fleet needs to share renders; `None` if the members share no renders. From now on,
+    /// no page is taken whose render began before this call, because the configuration or the code may have been
+    /// different then.
     pub fn new(
         fleet: &Arc<Fleet>,
         release: Option<&Arc<str>>,

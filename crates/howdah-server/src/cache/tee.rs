@@ -21,7 +21,8 @@ pub struct TeeRun {
 }
 
 impl TeeRun {
-    /// Passes on `first`, then the events of `inner`; copies up to `limit` bytes of the body (0: none).
+    /// Creates a run that passes on `first` and then the events of `inner`, and copies up to `limit` bytes of the body.
+    /// With a limit of 0 it copies nothing.
     pub fn new(
         inner: Box<dyn ScriptRun>,
         first: RunEvent,

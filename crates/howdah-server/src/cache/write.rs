@@ -109,8 +109,8 @@ impl WriteInvalidation {
         }
     }
 
-    /// Like [`WriteInvalidation::apply`], for the URL that `Location` or `Content-Location` names, if it has the same origin
-    /// (RFC 9111 §4.4).
+    /// Like [`WriteInvalidation::apply`], for the URL that `Location` or `Content-Location` names, if the URL has the
+    /// same origin (RFC 9111 §4.4).
     pub fn apply_to_location(
         &self,
         part: &SiteCache,

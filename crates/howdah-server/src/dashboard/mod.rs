@@ -118,7 +118,8 @@ async fn take_snapshots<S: SnapshotSource>(source: Arc<S>) {
     loop {
         ticks.tick().await;
         if snapshots.events.receiver_count() == 0 {
-            // Both are tasks of one thread: the next dashboard sees this value and starts again.
+            // This task and the dashboards' tasks run on one thread, so the next dashboard sees this value and starts a
+            // new task.
             snapshots.is_taking.store(false, Ordering::Release);
             return;
         }
@@ -130,8 +131,9 @@ async fn take_snapshots<S: SnapshotSource>(source: Arc<S>) {
     }
 }
 
-/// Returns a snapshot as an event, without the parts that the page does not show: some idle ones of very many children,
-/// the least requested of very many sites, and the pages of a site that are neither frequent nor slow.
+/// Returns a snapshot as an event, without the parts that the page does not show: idle children if there are too many
+/// children, the least requested sites if there are too many sites, and the pages of a site that are neither frequent
+/// nor slow.
 fn snapshot_event(mut status: ServerStatus) -> Bytes {
     for pool in &mut status.pools {
         if pool.children.len() > MAX_SHOWN_CHILDREN {

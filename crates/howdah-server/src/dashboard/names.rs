@@ -31,7 +31,7 @@ pub(super) struct NameTexts {
     reasons: BTreeMap<&'static str, String>,
 }
 
-/// The names of this program.
+/// The meanings of this program's names.
 static NAMES: LazyLock<NameTexts> = LazyLock::new(|| {
     let mut failures = BTreeMap::new();
     for page in PAGES {

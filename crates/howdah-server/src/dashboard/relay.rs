@@ -102,7 +102,8 @@ impl<O: Operator> DashboardRelay<O> {
     }
 }
 
-/// Returns whether the page itself sends the request: no other page can send JSON here, nor this `LineOrigin`.
+/// Returns whether the page itself sends the request: no other page can send JSON here, or a request with this
+/// `Origin`.
 fn is_from_the_page(request: &RequestHead) -> bool {
     let own = [b"http://", request.host()].concat();
     request.header(b"origin") == Some(&own[..])

@@ -1,6 +1,6 @@
-//! Connections to servers. Each front thread keeps its own, so a request and its connection belong to the same runtime:
-//! up to [`MAX_IDLE_CONNECTIONS`] connections of HTTP/1.1 for [`MAX_IDLE_TIME`], which is shorter than servers keep them (Node: five
-//! seconds), and one of HTTP/2.
+//! Connections to servers. Each front thread keeps connections of its own, so a request and its connection belong to
+//! the same runtime. To each server it keeps one HTTP/2 connection, and up to [`MAX_IDLE_CONNECTIONS`] idle HTTP/1.1
+//! connections for [`MAX_IDLE_TIME`], which is shorter than servers keep them (Node: five seconds).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -106,7 +106,7 @@ impl Drop for IdleCount {
 #[derive(Default)]
 struct ThreadConnections {
     servers: HashMap<u64, ServerConnections>,
-    /// A task of this thread that closes expired connections is running.
+    /// Whether a task of this thread that closes expired connections is running.
     tidying: bool,
 }
 
@@ -236,7 +236,7 @@ where
             .keep_alive_timeout(PING_INTERVAL)
             .max_header_list_size(MAX_BUFFER_BYTES as u32);
         let (sender, connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
-        // The requests on the connection see how it ends.
+        // The requests on the connection get the error with which it ends.
         let task = async move { drop(connection.await) };
         tokio::spawn(turn::measure("a connection to a backend", task));
         return Ok(RequestSender::Http2(sender));

@@ -15,7 +15,7 @@ use howdah_log::log::error::ErrorLog;
 
 /// The interval of health checks while the server is down.
 const DOWN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval while it is up, as a multiple of the one above.
+/// The interval while the server is up, as a multiple of [`DOWN_CHECK_INTERVAL`].
 const UP_INTERVAL_FACTOR: u32 = 5;
 /// How long the response to a health check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,6 +1,6 @@
-//! Requests that are forwarded to another HTTP server: the Node, Go or Reverb part of a site (`proxy` of a rule). hyper
-//! implements HTTP (its client connections). This module decides which server gets a request, which of its headers are
-//! forwarded, and what happens to the response.
+//! Requests that are forwarded to another HTTP server: the Node, Go or Reverb part of a site (`proxy` of a rule). HTTP
+//! is implemented by hyper's client connections. This module decides which server gets a request, which of its headers
+//! are forwarded, and what happens to the response.
 //!
 //! - [`server`]: one server: how busy it is, and whether it is up; [`server_registry`]: all servers; `health`: the
 //!   health checks. Of a rule's servers that are up, the least busy one gets a request.

@@ -53,7 +53,7 @@ pub struct AcceptedWebSocket {
     /// The header of the response.
     pub head: ScriptHead,
     pub(super) upgrade: OnUpgrade,
-    /// Counts the server as busy with it while it lasts.
+    /// Counts the server as busy with the WebSocket while it lasts.
     pub(super) _place: BusyGuard,
 }
 

@@ -36,9 +36,9 @@ pub struct UpstreamServer {
 
 #[derive(Debug, Default)]
 struct ServerHealth {
-    /// The server could not be reached and gets no requests until then.
+    /// Until when the server gets no requests, because it could not be reached.
     down_until: Option<Instant>,
-    /// The last health check failed.
+    /// Whether the last health check failed.
     failed_check: bool,
     /// When the log reported that the server is down, and why it is.
     reported_down: Option<(Instant, String)>,

@@ -17,7 +17,7 @@ type TlsConfigResult = Result<Arc<ClientConfig>, String>;
 static TLS_CONFIG: LazyLock<ArcSwap<TlsConfigResult>> =
     LazyLock::new(|| ArcSwap::from_pointee(load()));
 
-/// Reads the certificate authorities again. Called for each configuration with such a server.
+/// Reads the certificate authorities again. Call this for each configuration that has an `https://` server.
 pub(super) fn reload() {
     TLS_CONFIG.store(Arc::new(load()));
 }

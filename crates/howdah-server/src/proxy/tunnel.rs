@@ -1,5 +1,5 @@
 //! WebSocket: after the handshake, bytes are passed in both directions until one side ends the connection, nothing has
-//! passed for an hour, or the server stops. The frames are not interpreted.
+//! passed for an hour, or Howdah stops. The frames are not interpreted.
 
 use std::future::poll_fn;
 use std::io;
@@ -30,14 +30,14 @@ struct WebSocketTunnel {
     backend: ServerStream,
     /// Bytes from the client that have not been written to the server yet.
     pending: Bytes,
-    /// The client has ended its side.
+    /// Whether the client has ended its side.
     client_ended: bool,
-    /// The server has been notified of that.
+    /// Whether the server has been notified that the client has ended its side.
     end_forwarded: bool,
     idle: Pin<Box<Sleep>>,
 }
 
-/// Passes bytes on until the end. The response has begun with 101.
+/// Passes bytes on until the tunnel ends. The response to the client has already begun with 101.
 pub async fn run_tunnel(
     switched: AcceptedWebSocket,
     body: &mut RequestBody,

@@ -1,5 +1,5 @@
 //! A request's body on its way to a server: hyper polls it when the connection can take more, and the front forwards it
-//! as it arrives (`script::body::hand_on`). The end of the body is distinguished from the end of the channel: a
+//! as it arrives (`script::body::forward`). The end of the body is distinguished from the end of the channel: a
 //! truncated body must not look complete.
 
 use std::io;
@@ -21,9 +21,9 @@ type UploadChunk = Result<Bytes, BodyCutOff>;
 /// The state that both ends of a body share.
 #[derive(Debug, Default)]
 pub struct UploadProgress {
-    /// The whole body has been forwarded.
+    /// Whether the whole body has been forwarded.
     complete: AtomicBool,
-    /// The connection to the server waits for the client.
+    /// Whether the connection to the server waits for the client.
     waits_for_client: AtomicBool,
     /// How many bytes hyper has taken.
     taken: AtomicU64,

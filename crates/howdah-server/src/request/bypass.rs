@@ -1,5 +1,5 @@
-//! A script's run that the page cache does not share, in a site that has one: this module tells the client the reason,
-//! and invalidates what the run may have changed.
+//! A script's run whose response the page cache does not share, in a site that has a page cache: this module tells the
+//! client the reason, and invalidates the pages that the run may have changed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,12 +23,12 @@ use crate::failure::Failure;
 use crate::script::pump::Confirmation;
 use howdah_site::site::RouteInfo;
 
-/// Why a request is not answered from the cache, and what the cache does with its own response.
+/// Why a request is not answered from the cache, and what the cache does with the script's response to it.
 pub(super) struct Bypass {
     pub why: Pass,
     /// The name of the cookie that is the reason, if a cookie is.
     pub cookie: Option<Vec<u8>>,
-    /// The page that the response may show to be fit for the cache.
+    /// The page, if the response is examined to find out whether the page could be stored.
     pub candidate: Option<Box<candidate::CandidateRequest>>,
     /// The page that the response is compared with in a dry run.
     pub dry_run: Option<Arc<DryRun>>,
@@ -51,7 +51,7 @@ pub(super) struct BypassContext<'a> {
     cache: &'a Arc<PageCache>,
     part: &'a SiteCache,
     route: &'a RouteInfo,
-    /// The reason that the request itself gives.
+    /// Why the request itself bypasses the cache; its response may give another reason.
     why: Pass,
     /// The name of the cookie that is the reason.
     cookie: Option<Box<str>>,
@@ -173,13 +173,13 @@ impl<'a> BypassContext<'a> {
         if !is_all_old && let Some(write) = self.write() {
             self.invalidate_write(&write, head);
         }
-        // This may include another request's write. Waiting for its confirmation then does no harm.
+        // The change may come from another request's write, whose confirmation may be awaited here without harm.
         if self.part.generations.now() != before {
             self.effects.note_invalidation();
         }
     }
 
-    /// Invalidates what the request says that it writes.
+    /// Invalidates the pages that the request changes, as far as the request itself tells.
     fn invalidate_write(&self, write: &WriteInvalidation, head: &ResponseHead) {
         let RequestContext {
             request,

@@ -1,7 +1,7 @@
-//! The page cache's part in a request, at three moments: [`serve_before_routing`] the request is routed (after routing
-//! in a site whose rules depend on the client), when a script is to [`run`](CacheGate::run), and
-//! [`finish`](BypassContext::finish) a run that the cache does not share. In a site without a page cache, none of the
-//! three does anything.
+//! The page cache's part in a request, in three steps. [`serve_before_routing`] serves a page before the request is
+//! routed, or after routing in a site whose rules depend on the client. [`CacheGate::run`] is called before a script
+//! runs, and [`BypassContext::finish`] after a run that the cache does not share. In a site without a page cache, these
+//! steps do nothing.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ pub(super) enum GateOutcome<'a> {
     Run(Option<Box<BypassContext<'a>>>),
 }
 
-/// Carries out a purge before anything else is done. Returns whether the request was a purge and has been answered.
+/// Carries out a purge request before anything else is done. Returns whether the request was a purge and has been
+/// answered.
 pub(super) async fn handle_purge(
     ctx: RequestContext<'_>,
     response: &mut ResponseInProgress<'_>,
@@ -59,7 +60,8 @@ pub(super) async fn handle_purge(
     Ok(true)
 }
 
-/// Returns why a request bypasses the cache if its route had to be known first.
+/// Returns why a request bypasses the cache because of its route. `route` is `None` if the route need not be known
+/// first.
 pub(super) fn bypass_by_route(route: Option<(&RouteAction, &RouteInfo)>) -> Option<Pass> {
     let is_for_some = route.is_some_and(|(action, info)| !info.is_same_for_everyone(action));
     is_for_some.then_some(Pass::Rule)
@@ -117,7 +119,8 @@ fn look_up<'a>(
             ..why.into()
         })),
         Lookup::None(key) => Some(CacheGate::Miss(Box::new(miss(key)))),
-        // A newly written `.htaccess` file denies access to stored pages as well. Routing repeats that decision.
+        // A newly written `.htaccess` file has to deny access to stored pages as well. A page that it closes is
+        // therefore treated as missing, and routing denies the access.
         Lookup::Page { .. }
             if site.is_closed_by_htaccess(request, ctx.visitor())
                 || part.purge_if_htaccess_changed(site.htaccess_changes()) =>
@@ -224,7 +227,7 @@ impl<'a> CacheGate<'a> {
         {
             return Err(Failure::FleetFenced);
         }
-        // Boxed for the same reason.
+        // Boxed because every connection reserves memory for the largest state of this future.
         let bypass = BypassContext::new(ctx, cache, route, bypass, response);
         Ok(GateOutcome::Run(Some(Box::new(bypass))))
     }

@@ -29,7 +29,7 @@ use crate::cache::{PageCache, SiteCache, now};
 use crate::failure::Failure;
 use howdah_site::site::{RouteInfo, ScriptTarget};
 
-/// How often a request looks for the page before it bypasses the cache.
+/// How many times a request looks for the page before it bypasses the cache.
 const MAX_LOOKUPS: usize = 4;
 
 /// A request for which the cache has no fresh page.
@@ -65,7 +65,7 @@ pub(super) enum RenderPlan {
 
 /// The result of one attempt to get the page.
 enum RenderAttempt {
-    /// The page has been looked for, waited for or rendered. `collapsed` means by another request.
+    /// The page has been looked for, waited for or rendered. `collapsed` is true if another request has done so.
     Ended {
         outcome: RenderOutcome,
         collapsed: bool,
@@ -155,12 +155,13 @@ impl<'a> CacheRequest<'a> {
         }
     }
 
-    /// Returns what is known about the page. Under `rfc` the visitor's own response is the one that is stored.
+    /// Returns how to proceed with the page. Under `rfc` this is always a render, because the visitor's own response is
+    /// stored.
     pub fn admission_step(&self, variant: &Variant) -> AdmissionStep {
         if self.is_rfc() {
             return AdmissionStep::Render;
         }
-        // A stale page has been stored before, so it needs no second request for it.
+        // A stale page has been stored before, so no second visit is needed to store it again.
         let within =
             (self.key.query().is_some() && self.stale.is_none()).then_some(SECOND_VISIT_WITHIN);
         let admission = &self.cache.admission;
@@ -305,7 +306,7 @@ impl<'a> CacheRequest<'a> {
         })
     }
 
-    /// Serves a page that is on disk and not in memory. A page that is too old to be served as it is is kept in
+    /// Serves a page that is on disk and not in memory. If the page is too old to be served unchanged, it is kept in
     /// `stale`, to be served if PHP fails, or to be validated.
     async fn serve_from_disk(&mut self, response: &mut ResponseInProgress<'_>) -> bool {
         let memory = &self.cache.memory;
@@ -362,8 +363,8 @@ impl<'a> CacheRequest<'a> {
         RenderPlan::Pass(self.bypass(why, variant, None))
     }
 
-    /// Returns why the response to the visitor's own request must not be stored, whatever it says. Only under `rfc`
-    /// does that request render the page.
+    /// Returns why the response to the visitor's own request must not be stored, whatever its header says. Only under
+    /// `rfc` does that request render the page.
     pub fn storing_forbidden_by(&self) -> Option<Pass> {
         let RequestContext {
             request, client, ..

@@ -142,7 +142,8 @@ pub enum CacheDecision {
         /// The cookie that is the reason.
         cookie: Option<String>,
     },
-    /// A stored page may be served, or the response may be stored. The command asks the running server which.
+    /// A stored page may be served, or the response may be stored. The command asks the running server which of the two
+    /// happens.
     Asked {
         /// The command line, `howdah cache explain …`.
         command: String,

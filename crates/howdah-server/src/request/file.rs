@@ -125,8 +125,7 @@ fn compress(
         (Some(coding), Some(meta)) => match ready_form(answer, &meta, coding, is_head)? {
             FileForm::Plain => None,
             FileForm::Coded(bytes) => Some(StaticBody::Bytes(bytes)),
-            // The form is not made only for the length in a HEAD response, which HTTP permits to be omitted (RFC 9110
-            // §9.3.2).
+            // The form is not made merely to state its length, which a HEAD response may omit (RFC 9110 §9.3.2).
             FileForm::NotReady if is_head => Some(StaticBody::Empty),
             FileForm::NotReady => {
                 return Ok(Some(PendingEncoding {
@@ -242,7 +241,8 @@ pub(super) fn configured_page(
             head.header(b"Howdah-Error", failure.public_name().as_bytes());
             return Some((head, Bytes::new()));
         }
-        // This applies to a script as well: none is run for an error page, since running one may just have failed.
+        // If the path names a script, there is no page: a script is not run for an error page, since running one may
+        // just have failed.
         Some(Document::Local(path)) => std::str::from_utf8(&path).ok().and_then(|name| {
             let opened = ctx.site.error_document(name, ctx.requested());
             open_error_page(failure, name, opened)

@@ -3,7 +3,7 @@
 //! request reaches it. A request that is refused is not counted anywhere.
 //!
 //! A request over a limit of PHP processes waits for a while until other requests of its client finish: a browser that
-//! requests the parts of a page at once gets all of them, and a crawler waits for itself. The request waits before it
+//! requests the parts of a page at once gets all of them, and a crawler only delays itself. The request waits before it
 //! enters the pool's queue, so no other client is delayed.
 
 use std::future::{Future, poll_fn};
@@ -28,7 +28,8 @@ use howdah_site::limiter::{
 use howdah_site::site::ScriptTarget;
 use howdah_site::site::condition::cookies;
 
-/// The log message about a request that found no permit among those of clients that disconnect while their scripts run.
+/// The log message about a request that got no permit under the limit of clients that disconnect while their scripts
+/// run.
 const ABANDONING_CLIENT_MESSAGE: &str = "the client requests scripts and disconnects while they run, and such clients already occupy three quarters of the processes";
 
 /// The log message about a request whose client has too many scripts bail out.
@@ -154,9 +155,9 @@ fn retry_after_seconds(wait: Duration) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
-/// Counts the request of a client that disconnects while its scripts run under the limit of such clients. Requests that
-/// come through a proxy on a private address which `trusted_proxies` does not name are exempt, because they may come
-/// from different clients.
+/// If the client often disconnects while its scripts run, counts the request under the limit of such clients. Requests
+/// that come through a proxy on a private address which `trusted_proxies` does not name are exempt, because they may
+/// come from different clients.
 fn count_abandoning_client(
     ctx: RequestContext<'_>,
     target: &ScriptTarget,
@@ -184,8 +185,8 @@ fn count_abandoning_client(
     }
 }
 
-/// Waits until the client may have another PHP process; see [`needs_process_permit`]. `watch` is true if the whole request has
-/// arrived, so the wait ends when the client disconnects.
+/// Waits until the client may have another PHP process; see [`needs_process_permit`]. `watch` is true if the whole
+/// request has arrived; the wait then ends when the client disconnects.
 pub(super) async fn wait_for_process_permit(
     ctx: RequestContext<'_>,
     watch: bool,
@@ -195,7 +196,7 @@ pub(super) async fn wait_for_process_permit(
     let Some(counted) = &mut response.record.limits else {
         return Ok(());
     };
-    // All requests acquire their permits in the same order, so no two wait for each other.
+    // All requests acquire their permits in the same order, so no two of them wait for each other.
     counted.limits.sort_by_key(|limit| limit.meter.id);
     let mut places = Vec::new();
     let mut refused = None;

@@ -46,7 +46,7 @@ impl<'a> ResponseEdit<'a> {
     }
 }
 
-/// Nothing has been sent: the response to this target of the same host is to be sent instead.
+/// A target on the same host whose response is to be sent in place of the program's. Nothing has been sent yet.
 #[derive(Debug)]
 pub(super) struct LocalRedirect(pub Vec<u8>);
 
@@ -171,7 +171,7 @@ pub(super) struct BodyForwarding<'a> {
 }
 
 impl<'a> BodyForwarding<'a> {
-    /// Creates an upload whose body the future `handing_on` forwards.
+    /// Creates the value for a body that the future `handing_on` forwards.
     pub(super) fn new(
         handing_on: impl Future<Output = Result<(), Failure>> + Send + 'a,
     ) -> BodyForwarding<'a> {

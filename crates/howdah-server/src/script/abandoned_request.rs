@@ -3,8 +3,8 @@
 //! Applications send requests to their own site and close the connection at once: WordPress' cron, Action Scheduler,
 //! background processing. Such a request is meant to be run, as nginx with php-fpm and Apache run it. A request whose
 //! method is safe (RFC 9110 §9.2.1: GET, HEAD, OPTIONS, TRACE) asks for nothing but its response, so it can be dropped.
-//! The number of such requests is limited for each client, because it would otherwise fill a pool's queue with requests
-//! that cost it no connection.
+//! The number of such requests is limited for each client, because a client could otherwise fill a pool's queue with
+//! requests for which it holds no connection open.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

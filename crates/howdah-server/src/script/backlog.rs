@@ -21,8 +21,8 @@ use crate::failure::Failure;
 /// How many bytes are taken from the file at once. The queue is refilled when it holds less than that.
 const REFILL_BYTES: usize = 64 << 10;
 
-/// Returns how many bytes are taken from the file at once. When memory is short, all streams of a connection share that
-/// amount.
+/// Returns how many bytes are taken from the file at once. When memory is short, the amount is smaller, and all streams
+/// of a connection share it.
 pub fn refill_bytes(out: &impl ResponseSink) -> usize {
     match allowance(REFILL_BYTES) {
         REFILL_BYTES => REFILL_BYTES,
@@ -48,7 +48,7 @@ pub struct Backlog<'a> {
     waits: Option<Box<ScriptWait>>,
     /// Why the rest cannot be kept in a file, until the caller takes it.
     error: Option<Box<SpillError>>,
-    /// There has been an error. Only the first one is reported.
+    /// Whether there has been an error. Only the first one is reported.
     failed: bool,
 }
 
@@ -56,7 +56,8 @@ pub struct Backlog<'a> {
 enum Spill {
     /// The client keeps up, so there is no file.
     No,
-    /// They are appended to the file, or queued after it. Boxed because every connection reserves the room for a pump.
+    /// Bytes are appended to the file, or queued after its content. Boxed because every connection reserves the room
+    /// for a pump.
     Yes(Box<SpilledOutput>),
     /// There is no file: it is disabled, or it cannot be created.
     Never,

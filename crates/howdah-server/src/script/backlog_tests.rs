@@ -130,7 +130,7 @@ fn slow_client_is_disconnected_while_the_script_waits() {
         rig.poll_turns(&mut pump, &mut script, &mut client, 5)
             .is_none()
     );
-    // Just enough is read in the first window, less in the second.
+    // The client reads just enough in the first window, and too little in the second.
     for (takes, goes_on) in [(2_700_000, true), (100_000, false)] {
         for _ in 0..10 {
             client.window += takes / 10;
@@ -183,7 +183,7 @@ fn full_disk_makes_the_script_wait_and_loses_nothing() {
         rig.poll_turns(&mut pump, &mut script, &mut client, 5)
             .is_none()
     );
-    // Memory is full; otherwise the empty file would be given up at once.
+    // Memory has to be full; otherwise the empty file would be closed at once.
     assert!(client.queued() >= REFILL_BYTES);
     pump.backlog.simulate_full_disk();
     assert!(

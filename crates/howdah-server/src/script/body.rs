@@ -1,12 +1,12 @@
 //! A request body on its way to a script: whole in memory, whole in a file, or as it arrives. This module reads from
 //! the client; the executor passes the bytes to the process.
 //!
-//! By default the body is received completely before a PHP process is requested, so a slow client never occupies one:
-//! up to [`BodyPolicy::memory`] bytes are kept in memory, more in a file without a name, whatever its size. If the body
-//! is passed on as it arrives (`request_buffering = "off"`), a PHP process waits for the client, which some scripts
-//! want. Under `auto` that happens only for a multipart body that begins with PHP's upload progress field, since
-//! progress that starts at 100 % is useless. Any client can send that field, so only a few processes of a pool may be
-//! used in this way ([`super::stream_permits`]).
+//! By default the body is received completely before a PHP process is requested, so a slow client never occupies one.
+//! Up to [`BodyPolicy::memory`] bytes are kept in memory; a longer body of any size goes to a file without a name. If
+//! the body is passed on as it arrives (`request_buffering = "off"`), a PHP process waits for the client, which some
+//! scripts want. Under `auto` that happens only for a multipart body that begins with PHP's upload progress field,
+//! since progress that starts at 100 % is useless. Any client can send that field, so only a few processes of a pool
+//! may be used in this way ([`super::stream_permits`]).
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -76,9 +76,9 @@ pub type BodyChunk = Result<Bytes, BodyCutOff>;
 pub trait IncomingBody {
     /// Returns how the request delimits the body.
     fn expected(&self) -> BodyKind;
-    /// Makes more bytes than this an error.
+    /// Sets the maximum length in bytes. A longer body is an error.
     fn set_limit(&mut self, max: u64);
-    /// Makes fewer bytes per second than this an error.
+    /// Sets the minimum rate in bytes per second. A slower body is an error.
     fn set_min_rate(&mut self, rate: u32);
     /// Returns the next bytes of the body, or `None` at its end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
@@ -119,7 +119,7 @@ pub async fn receive(
 ) -> Result<ReceivedBody, Failure> {
     let announced = match body.expected() {
         BodyKind::None => {
-            // `Content-Length: 0` is a body of known length, so PHP gets the variable.
+            // `Content-Length: 0` is a body of known length, so PHP gets `CONTENT_LENGTH`.
             let length = match request.header(b"content-length") {
                 Some(_) => BodyLength::Known(0),
                 None => BodyLength::None,
@@ -132,7 +132,8 @@ pub async fn receive(
     body.set_limit(policy.limit);
     let announced_enough = policy.unknown_length || announced != BodyLength::Unknown;
     if policy.buffering == RequestBuffering::Off && announced_enough {
-        // The first piece is awaited here, so 413 and a broken start precede the run.
+        // The first piece is awaited here, so a body that is too long or broken at its start is refused before the run
+        // begins.
         let first = next_piece(body).await?;
         return Ok(ReceivedBody::Arriving(
             first.unwrap_or_default(),

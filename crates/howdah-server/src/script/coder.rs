@@ -36,7 +36,7 @@ impl ResponseCoder {
         self.pieces.push(bytes);
     }
 
-    /// Sets what follows the bytes taken so far.
+    /// Sets how the compressor is flushed after the bytes taken so far.
     pub fn set_flush_mode(&mut self, then: FlushMode) {
         self.then = then;
     }

@@ -95,7 +95,7 @@ pub fn script_frame(
 ) -> Result<RequestFrame, RequestFrameError> {
     let script = &target.script;
     let translated = script.path_translated();
-    // Apache's value is the client's decoded path. It was found valid when the request was routed.
+    // Like Apache, `REDIRECT_URL` contains the client's decoded path, which routing has found valid.
     let path = target.redirected.then(|| UrlPath::parse(request.path()));
     let redirect_url = path.as_ref().and_then(|path| path.as_ref().ok());
     let names = ScriptNames {
@@ -183,7 +183,7 @@ pub fn build(
     frame.finish(None, site.number)
 }
 
-/// What is known of the request body when the frame is built.
+/// The length of the request body, as far as it is known when the frame is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// The request has no body.
@@ -348,8 +348,8 @@ fn add_header_variables(
     }
 }
 
-/// Like [`add_header_variables`], for a request header that `RequestHeader` lines have changed. Only the first header of a name is
-/// used.
+/// Like [`add_header_variables`], for a request header that `RequestHeader` lines have changed. Only the first header
+/// of each name is used.
 fn add_edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mut Vec<u8>) {
     let mut seen: Vec<&[u8]> = Vec::new();
     for (name, value) in edited.iter() {
@@ -400,7 +400,7 @@ fn add_site_variables(
 ) {
     let granted = script.granted;
     // An authorizer's variable takes precedence over the configuration's. It is a variable of the request, not of the
-    // environment; where variables become one (mode `cgi`), the executor checks their names.
+    // environment. In mode `cgi`, where such variables become the environment, the executor checks their names.
     let is_granted = |name: &[u8]| granted.iter().any(|(known, _)| known == name);
     for (kind, name, value) in &site.settings {
         if *kind != IniKind::Environment || !is_granted(name) {
@@ -458,8 +458,8 @@ fn may_be_set(
     }
 }
 
-/// Returns the known variable for a header without building its name first: the known names are grouped by length once,
-/// and few have the same length.
+/// Returns the known variable for a header without first building the variable's name. The known names are grouped by
+/// length once, and few of them have the same length.
 fn known_header_variable(name: &[u8]) -> Option<Var> {
     const PREFIX: &str = "HTTP_";
     static BY_LENGTH: OnceLock<Vec<Vec<Var>>> = OnceLock::new();

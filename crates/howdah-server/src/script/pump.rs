@@ -80,7 +80,8 @@ pub struct Pump<'a> {
     /// Returns the confirmation to wait for after the edit.
     pub confirmation: Option<ConfirmationSource<'a>>,
     waiting: Option<Box<UnconfirmedHead>>,
-    /// Whether this pump checks for the client's disconnection (not while its body is being read).
+    /// Whether this pump checks for the client's disconnection, which it does not do while the request's body is being
+    /// read.
     watch_client: bool,
     /// Set if the request is run even if its client disconnects before a process has started on it.
     abandoned: Option<AbandonedRequest>,
@@ -91,7 +92,7 @@ pub struct Pump<'a> {
     held: Gathered,
     began: bool,
     announced: Option<u64>,
-    /// The status is 204 or 304.
+    /// Whether the status is 204 or 304.
     ends_with_header: bool,
     written: u64,
     unbuffered: bool,
@@ -102,7 +103,7 @@ pub struct Pump<'a> {
     want_flush: bool,
     is_done: bool,
     pub(super) backlog: Backlog<'a>,
-    /// The script wrote more than it announced.
+    /// Whether the script wrote more than it announced.
     was_truncated: bool,
     /// The number of header lines of the script that cannot be sent.
     rejected: u32,
@@ -170,7 +171,7 @@ impl<'a> Pump<'a> {
         self.abandoned = Some(left_behind);
     }
 
-    /// Checks for the client's disconnection from now on, because its body has been read.
+    /// Checks for the client's disconnection from now on, because the request's body has been read.
     pub fn watch_client(&mut self) {
         self.watch_client = true;
     }
@@ -357,7 +358,7 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// Sends the header, unless that has been done, with the length that the script announced or none.
+    /// Sends the header if it has not been sent yet, with the length that the script announced, if it announced one.
     fn begin(&mut self, out: &mut impl ResponseSink) -> Result<(), ResponseOutcome> {
         let Some(mut head) = self.head.take() else {
             return Ok(());

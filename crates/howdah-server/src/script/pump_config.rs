@@ -12,8 +12,8 @@ pub const MAX_HELD_BYTES: usize = 64 << 10;
 /// How many bytes of output are kept in memory for a client that is slower than the script. The rest goes to a file.
 pub const RESPONSE_MEMORY_BYTES: usize = 256 << 10;
 
-/// Where request bodies and output wait for slow clients: the options of `limits`. `Default` is the blank form that the
-/// options fill in.
+/// Where request bodies and output wait for slow clients: the options of `limits`. The values of `Default` are empty
+/// and are replaced by the options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BufferLimits {
     /// `limits.response_spill`: the maximum size of the file in bytes. Beyond it the script waits while the client
@@ -30,7 +30,7 @@ pub struct PumpConfig {
     pub hold: usize,
     /// How many bytes of output are kept in memory for a slow client: [`RESPONSE_MEMORY_BYTES`], or less in tests.
     pub response_memory: usize,
-    /// The file for the rest.
+    /// The limits of the file for the rest.
     pub buffers: BufferLimits,
     /// Limits the total size of all files.
     pub room: Arc<SpillRoom>,

@@ -302,7 +302,8 @@ fn compression_on_another_thread_is_complete_and_in_order() {
         .collect();
     let mut waited = 0;
     for coding in ["gzip", "br", "zstd"] {
-        // The body is held until it is complete; begun when the hold is reached; begun and flushed in the middle.
+        // The response is held until it is complete, begins when the hold limit is reached, or begins with a flush in
+        // the middle.
         for (hold, flush) in [(1 << 20, false), (100_000, false), (1 << 20, true)] {
             let mut rig = PumpRig::new(&[("Accept-Encoding", coding)]);
             (rig.config.hold, rig.config.response_memory) = (hold, 1 << 20);
@@ -341,7 +342,7 @@ fn compression_on_another_thread_is_complete_and_in_order() {
             );
         }
     }
-    // A single piece may be done before it is polled.
+    // Some pieces may be done before they are polled, but not all of them.
     assert!(waited > 0, "all were done on this thread");
 }
 

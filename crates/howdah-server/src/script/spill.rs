@@ -22,8 +22,9 @@ use strum::IntoStaticStr;
 
 use crate::failure::Failure;
 
-/// The rate in bytes per second that a client with a file must sustain while more than half of the room is used; a slow
-/// phone does. Otherwise clients that have filled the room could keep it full with 240 bytes a second for each file.
+/// The rate in bytes per second that a client with a file must sustain while more than half of the room is used; even a
+/// slow phone reaches it. Otherwise clients that have filled the room could keep it full with 240 bytes a second for
+/// each file.
 pub const BUSY_MIN_BYTES_PER_SECOND: u32 = 16 << 10;
 
 /// Why bytes cannot be kept in a file.
@@ -198,7 +199,7 @@ impl SpillFile {
         if !self.share.grow(length) {
             return Err(SpillError::Full);
         }
-        // Writing at a position means that a write that failed half-way leaves nothing between two pieces.
+        // The position is explicit, so a write that failed half-way leaves no bytes between two pieces.
         if let Err(error) = self.file.write_all_at(bytes, self.written) {
             self.share.shrink(length);
             return Err(SpillError::Failed(error));
@@ -222,8 +223,8 @@ impl SpillFile {
         Ok(Bytes::from(piece))
     }
 
-    /// Returns the file and its length, for a caller that reads it from its start, and its share of the room, which has
-    /// to be held until then.
+    /// Returns the file, its length and its share of the room, for a caller that reads the file from its start and
+    /// holds the share while it does so.
     pub fn into_file(self) -> (File, u64, SpillShare) {
         (self.file, self.written, self.share)
     }

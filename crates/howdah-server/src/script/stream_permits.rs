@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The number of processes that is assumed for a pool whose number is not known.
+/// The number of processes that is assumed for a pool if it is unknown.
 const ASSUMED_PROCESSES: u32 = 4;
 
 /// A pool's permits for bodies that are still arriving.

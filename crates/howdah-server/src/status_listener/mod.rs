@@ -41,7 +41,7 @@ pub struct StatusListener {
 /// The server whose status is shown, and the listener's own counts.
 #[derive(Default)]
 struct ListenerStatus {
-    /// Set once a configuration is served.
+    /// Set when the first configuration is served.
     serving: OnceLock<(Arc<Front>, ServerControl)>,
     /// The control of the listener itself.
     own: OnceLock<ServerControl>,
@@ -73,8 +73,8 @@ impl SnapshotSource for ListenerStatus {
     }
 }
 
-/// Starts a server with one thread for few clients, with short deadlines. Listeners are added by
-/// [`UpstreamServer::control`].
+/// Starts a server with one thread and short deadlines, for few clients. Listeners are added through
+/// [`HttpServer::control`].
 pub fn start_small_server<H: RequestHandler>(
     handler: Arc<H>,
     name: &'static str,
@@ -139,7 +139,7 @@ impl StatusListener {
         Ok(server)
     }
 
-    /// Shows status and metrics to these clients. For a unix socket, the mode of its file decides.
+    /// Shows status and metrics to these clients. Access through a unix socket is decided by the mode of its file.
     pub fn set_allowed_networks(&self, networks: Vec<AddressBlock>) {
         self.allow.store(Arc::new(networks));
     }

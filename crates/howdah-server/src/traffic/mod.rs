@@ -87,7 +87,7 @@ struct TrafficCounts {
     errors: u64,
     cache_hits: u64,
     microseconds: u64,
-    /// Sites respond with few different statuses, so this is searched from its beginning.
+    /// Sites respond with few different statuses, so a linear search is fast.
     statuses: Vec<(u16, u64)>,
 }
 
@@ -253,7 +253,7 @@ impl SiteTraffic {
 pub struct TrafficRegistry(Mutex<BTreeMap<String, Weak<SiteTraffic>>>);
 
 impl TrafficRegistry {
-    /// Returns the counters of the site, which a configuration with `sites` sites has. A configuration that a reload
+    /// Returns the counters of the named site of a configuration that has `sites` sites. A configuration that a reload
     /// replaces passes its sites' counters on to the next one.
     pub fn site(&self, name: &str, sites: usize) -> Arc<SiteTraffic> {
         let mut known = lock(&self.0);

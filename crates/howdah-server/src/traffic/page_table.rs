@@ -9,7 +9,8 @@ use std::hash::{BuildHasher, RandomState};
 use super::page_name::PageName;
 use super::{CountedRequest, PageTraffic};
 
-/// A request weighs as much as this time of a slow one, so both the frequent and the slow pages have a large weight.
+/// The weight that a request adds to a page besides its duration, so frequent pages and slow ones both have a large
+/// weight.
 const REQUEST_WEIGHT_MICROSECONDS: u64 = 1000;
 
 /// The pages that one thread has counted.
@@ -93,7 +94,7 @@ impl PageTable {
     }
 }
 
-/// Returns a hash that costs a small part of std's, because every request needs one and names are short.
+/// Returns a hash that takes a fraction of the time of std's, because every request needs one and names are short.
 fn hash(seed: u64, name: &[u8]) -> u64 {
     // The odd multiplier of Knuth's MMIX generator.
     const MULTIPLIER: u64 = 6_364_136_223_846_793_005;

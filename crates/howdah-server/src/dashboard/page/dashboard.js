@@ -1,4 +1,4 @@
-// Shows each snapshot that the server sends. What was before comes with it: the server's samples of the last hour.
+// Shows each snapshot that the server sends. A snapshot contains the server's samples of the last hour.
 import { become, el, loadNames } from './elements.js';
 import { figure, plural, time } from './figures.js';
 import { answered, begin, rate, remember } from './rates.js';
@@ -52,14 +52,14 @@ document.addEventListener('visibilitychange', () => {
   if (document.hidden) {
     close();
     show('paused', '');
-    // What happened meanwhile is only known in samples of ten seconds: rates of the last seconds begin again.
+    // No snapshots arrive meanwhile, and samples cover ten seconds each, so the rates of the last seconds begin again.
     begin();
   } else {
     open();
   }
 });
 
-// --- Buttons, where the server is asked with the rights to use them ---
+// --- Buttons, which the page has only with the rights of the control socket ---
 
 async function ask(what, body) {
   const buttons = document.querySelectorAll('button');
@@ -97,5 +97,5 @@ if (document.documentElement.dataset.acts === 'yes') {
   });
 }
 
-// The page is useful without the meanings of names, which the reference has as well.
+// The page is useful without the meanings of names, which the reference contains as well.
 loadNames().catch(() => {}).then(open);

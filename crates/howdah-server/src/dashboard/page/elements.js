@@ -1,4 +1,4 @@
-// Elements of the page. All text comes into the page as text: what visitors have sent is in it.
+// Elements of the page. All text is inserted as text, never as HTML, because some of it comes from visitors.
 
 const SVG = ['svg', 'polyline', 'line', 'title'];
 
@@ -18,7 +18,7 @@ export function el(kind, ...parts) {
 
 const keyOf = (node) => (node.dataset ? node.dataset.key : undefined);
 
-/** Makes one element like another without replacing what is alike: focus, selection and what is open stay. */
+/** Makes one element equal to another without replacing equal parts, which keep focus, selection and open state. */
 export function become(old, made) {
   if (old.nodeType !== made.nodeType || old.nodeName !== made.nodeName) {
     old.replaceWith(made);
@@ -34,7 +34,7 @@ export function become(old, made) {
   for (const { name, value } of made.attributes) {
     // The page's policy forbids the attribute, not the property.
     if (name === 'style') old.style.cssText = value;
-    // Whether an element is open is the reader's decision after it has been shown once.
+    // Once an element is shown, only the reader opens and closes it.
     else if (name !== 'open' && old.getAttribute(name) !== value) old.setAttribute(name, value);
   }
   const wanted = [...made.childNodes];
@@ -46,7 +46,7 @@ export function become(old, made) {
       else old.insertBefore(child, at || null);
       return;
     }
-    // A row stays the same element when its place in a sorted table changes.
+    // A row stays the same element when its position in a sorted table changes.
     const same = [...old.childNodes].slice(i).find((node) => keyOf(node) === key);
     if (same && same !== at) old.insertBefore(same, at);
     if (same) become(same, child);

@@ -6,7 +6,7 @@ export function figure(n) {
   return n >= 100 || Number.isInteger(n) ? String(Math.round(n)) : n.toFixed(1);
 }
 
-/** A number with its noun: `1 reload`, `2 reloads`; a noun with an unusual plural names it. */
+/** A number with its noun: `1 reload`, `2 reloads`. The caller passes an irregular plural. */
 export const plural = (n, one, many = one + 's') => `${figure(n)} ${n === 1 ? one : many}`;
 
 export function time(seconds) {

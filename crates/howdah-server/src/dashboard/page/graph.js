@@ -28,13 +28,13 @@ export function graph(title, lines, form, highest) {
   const x = (at) => WIDTH * (1 - (end - at) / 60 / span);
   const y = (value) => HEIGHT * (1 - Math.min(value / top, 1));
   const draw = (line) => {
-    // A gap begins another line.
+    // A new line begins after a gap.
     const parts = [[]];
     for (const [at, value] of line.points) {
       if (value === null) parts.push([]);
       else if (at >= end - span * 60) parts[parts.length - 1].push(`${x(at).toFixed(1)},${y(value).toFixed(1)}`);
     }
-    // A point alone would be invisible.
+    // A single point would be invisible as a line.
     return parts.filter((part) => part.length > 0).map((part) => el(`polyline.${line.kind}`,
       { points: (part.length === 1 ? [part[0], part[0]] : part).join(' ') }));
   };

@@ -11,16 +11,16 @@ export const begin = () => { snapshots = []; };
 /** Adds a snapshot. */
 export function remember(status) {
   const last = snapshots[snapshots.length - 1];
-  // Another process counts from the beginning.
+  // A new process counts from zero, so earlier snapshots cannot be compared with its own.
   if (last && (last.status.pid !== status.pid || last.status.requests > status.requests)) begin();
   snapshots.push({ at: performance.now(), status });
   if (snapshots.length > KEPT) snapshots.shift();
 }
 
-/** A snapshot's age in snapshots, or the oldest there is. */
+/** The snapshot that is `span` snapshots older than the last one, or the oldest one. */
 const before = (span) => snapshots[Math.max(0, snapshots.length - 1 - span)];
 
-/** How much a number of snapshots grows in a second, over some seconds. */
+/** How fast `value` of a snapshot grows, per second, over the last `span` snapshots. */
 export function rate(value, span = 3) {
   const now = snapshots[snapshots.length - 1];
   const then = before(span);
@@ -28,17 +28,17 @@ export function rate(value, span = 3) {
   return seconds > 0 ? Math.max(0, value(now.status) - value(then.status)) / seconds : 0;
 }
 
-/** How much a number of snapshots has grown in some seconds, or since the page knows it. */
+/** How much `value` of a snapshot has grown over the last `span` snapshots, or since the oldest one. */
 export const growth = (value, span) => Math.max(0, value(snapshots[snapshots.length - 1].status) - value(before(span).status));
 
-/** Whether there are snapshots to compare. */
+/** Whether there are at least two snapshots to compare. */
 export const isLive = () => snapshots.length > 1;
 
 export const answered = (s) => sum(s.statuses.map((pair) => pair[1]));
 export const failed = (s) => sum(s.statuses.filter(([code]) => code >= 500).map((pair) => pair[1]));
 export const fromCache = (s) => (s.cache ? sum(s.cache.sites.map((site) => site.hits + site.stale)) : 0);
 
-/** The time that a share of the requests of the last seconds took at most, in seconds. */
+/** The time in seconds that this share of the requests of the last seconds did not exceed; `null` without requests. */
 export function quantile(share) {
   const now = snapshots[snapshots.length - 1].status.durations;
   const then = before(LATENCY_SPAN).status.durations;

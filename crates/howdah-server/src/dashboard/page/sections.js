@@ -47,7 +47,7 @@ export function failures(s) {
   const inPools = s.pools.flatMap((p) => p.failures.filter((f) => f[1] > 0).map((f) => f[0]));
   const ofRequests = s.failures.filter((f) => f[1] > 0).map((f) => f[0]);
   const rows = [...new Set([...ofRequests, ...inPools])].map((name) => {
-    // A failed request is counted by its pool, too; events of a pool alone are not failures of requests.
+    // A pool also counts its failed requests. Its other events are not failures of requests.
     const value = ofRequests.includes(name) ? (x) => count(x.failures, name) : (x) => poolCount(x, name);
     const pools = s.pools.filter((p) => count(p.failures, name) > 0).map((p) => p.pool).join(', ');
     return { name, pools, total: value(s), recent: growth(value, 60) };

@@ -4,7 +4,7 @@ import { bytes, figure, percent, plural, sum, time } from './figures.js';
 import { graph } from './graph.js';
 import { answered, failed, fromCache, isLive, quantile, rate } from './rates.js';
 
-/** A column of the samples as points, and the present value as the last one, if the page knows it yet. */
+/** A column of the samples as points, followed by the current value if the page already knows it. */
 function points(s, value, now) {
   const all = s.history.at.map((at, i) => [at, value(s.history, i)]);
   const newest = all.length > 0 ? all[all.length - 1][0] : Math.round(Date.now() / 1000);
