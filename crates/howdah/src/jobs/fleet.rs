@@ -55,15 +55,19 @@ impl JobRunner {
         });
         let token = turns.claim(&job.job.name, due.as_second(), within);
         let due = Some(due);
-        let former = job.claim.replace(RunClaim { token, due });
-        if let Some(former) = former.and_then(|former| former.due) {
-            report_skipped_run(
+        match job.claim.replace(RunClaim { token, due }) {
+            Some(RunClaim {
+                due: Some(former), ..
+            }) => report_skipped_run(
                 job,
                 &self.log,
                 former,
                 "JobLockUnreachable",
                 UNANSWERED_MESSAGE,
-            );
+            ),
+            // An administrator waits for the former claim. The outcome is this one unless the scheduled run starts here.
+            Some(RunClaim { due: None, .. }) => job.outcome = Err(already_due(&job.job.name)),
+            None => {}
         }
     }
 
@@ -78,9 +82,7 @@ impl JobRunner {
             return Err(format!("JobStillRunning: the job `{name}` is running"));
         }
         if job.claim.is_some() {
-            return Err(format!(
-                "JobStillRunning: the job `{name}` is already due, and Valkey is being asked which server runs it"
-            ));
+            return Err(already_due(name));
         }
         let token = turns.claim(&job.job.name, 0, CLAIM_TIMEOUT);
         job.claim = Some(RunClaim { token, due: None });
@@ -237,6 +239,12 @@ impl JobRunner {
             }
         }
     }
+}
+
+fn already_due(name: &str) -> String {
+    format!(
+        "JobStillRunning: the job `{name}` is already due, and Valkey is being asked which server runs it"
+    )
 }
 
 const UNANSWERED_MESSAGE: &str = "Valkey does not report which server should run the job";
