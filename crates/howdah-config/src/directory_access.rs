@@ -5,7 +5,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use howdah_os::account;
+use howdah_os::account::{self, Account};
 use howdah_os::shell::shell_quoted;
 use rustix::fs::{Access, access};
 
@@ -36,9 +36,7 @@ pub fn closed_directory(directory: &Path) -> Option<PathBuf> {
 /// Describes the first directory that keeps this process from the files of `directory`; see [`describe_closed`].
 pub fn closed_to_this_process(directory: &Path) -> Option<String> {
     let closed = closed_directory(directory)?;
-    let own = account::effective_account();
-    let name = own.name.and_then(|name| name.into_string().ok());
-    let name = name.unwrap_or_else(|| own.uid.to_string());
+    let name = name_of(&account::effective_account());
     Some(describe_closed(&name, &closed))
 }
 
@@ -71,22 +69,15 @@ fn describe_permissions(meta: &Metadata) -> String {
     });
     let kind = if meta.is_dir() { 'd' } else { '-' };
     let bits: String = [kind].into_iter().chain(bits).collect();
-    let owner = account::find_user(&meta.uid().to_string()).and_then(|account| account.name);
-    let owner = owner.and_then(|name| name.into_string().ok());
-    let owner = owner.unwrap_or_else(|| meta.uid().to_string());
-    format!("{bits} {owner} {}", group_name(meta.gid()))
+    let owner = name_of(&account::account_of_uid(meta.uid()));
+    let group = account::group_name(meta.gid()).unwrap_or_else(|| meta.gid().to_string());
+    format!("{bits} {owner} {group}")
 }
 
-/// Returns the name of a group of this machine, or its number.
-fn group_name(gid: u32) -> String {
-    let number = gid.to_string();
-    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
-    let name = groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == number).then(|| name.to_owned())
-    });
-    name.unwrap_or(number)
+/// Returns the name of a user, or its number if it has no name.
+fn name_of(account: &Account) -> String {
+    let name = account.name.as_ref().and_then(|name| name.to_str().ok());
+    name.map_or_else(|| account.uid.to_string(), str::to_owned)
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl ForeignSyntax {
             ForeignSyntax::Nginx => import("nginx"),
             ForeignSyntax::Apache => import("apache"),
             ForeignSyntax::PhpFpm => import("php-fpm"),
-            ForeignSyntax::Caddy => "there is no import for it; `howdah init DIR` writes a configuration for the application in DIR, and `howdah check --explain WORD` tells you the option for a directive".to_owned(),
+            ForeignSyntax::Caddy => "it cannot be imported; `howdah init DIR` writes a configuration for the application in DIR, and `howdah check --explain WORD` names the option that replaces a directive".to_owned(),
             ForeignSyntax::PhpIni => format!("PHP reads it itself; to use it for a pool, write php_ini = {file:?} in [pool.NAME] of a configuration"),
             ForeignSyntax::Json | ForeignSyntax::Yaml => "write `key = \"value\"` below `[section]`, as `howdah init DIR` does".to_owned(),
         };

@@ -6,7 +6,7 @@
 pub struct ForeignWord {
     /// The words as the other program spells them.
     pub words: &'static [&'static str],
-    /// The program.
+    /// The program whose configuration has these words.
     pub program: &'static str,
     /// The full names of our options, the most useful one first; empty if there is none.
     pub options: &'static [&'static str],

@@ -52,7 +52,8 @@ pub fn effective_account() -> Account {
     account_of_uid(Uid::effective().as_raw())
 }
 
-fn account_of_uid(uid: u32) -> Account {
+/// Returns the account of a user's numeric id, which needs no entry in the user database.
+pub fn account_of_uid(uid: u32) -> Account {
     let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
     found.map_or(
         Account {
@@ -82,6 +83,12 @@ pub fn find_group(text: &str) -> Option<u32> {
     }
     let found = Group::from_name(text).ok().flatten()?;
     Some(found.gid.as_raw())
+}
+
+/// Returns the name of a group; `None` if the system has none for this number, or does not respond.
+pub fn group_name(gid: u32) -> Option<String> {
+    let found = Group::from_gid(Gid::from_raw(gid)).ok().flatten()?;
+    Some(found.name)
 }
 
 /// Becomes `account` with group `gid` and the account's supplementary groups, permanently and in all threads, and keeps

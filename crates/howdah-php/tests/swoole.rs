@@ -386,7 +386,7 @@ fn swoole_session_does_not_leak_to_the_next_visitor() {
         r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
         $s->set(['worker_num' => 1]);
         $s->on('workerStart', function () use ($argv) {
-            // The settings that are made here stay, but the session that is opened here does not.
+            // These settings remain in effect for the requests below, but the session of the start is closed before them.
             session_save_path($argv[1]);
             session_set_save_handler(new class extends SessionHandler {
                 function open($path, $name): bool { $GLOBALS['opened'] = ($GLOBALS['opened'] ?? 0) + 1; return parent::open($path, $name); }

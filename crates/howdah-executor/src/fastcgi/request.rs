@@ -30,8 +30,9 @@ pub type ScriptRoots = [(String, String)];
 /// Variables that contain a path of this machine.
 const PATH_VARIABLES: [&[u8]; 2] = [b"SCRIPT_FILENAME", b"DOCUMENT_ROOT"];
 
-/// Variables that an authorizer does not get (§6.3). An authorizer is asked about a request, not to run a script. A
-/// script is named only if the authorizer is PHP, which needs one. `PATH_TRANSLATED` is never sent: see [`write_head`].
+/// Variables that an authorizer does not get (§6.3), because it decides whether a request is allowed, and runs no script
+/// for it. A script is named only if the authorizer is PHP, which needs one. `PATH_TRANSLATED` is never sent: see
+/// [`write_head`].
 const AUTHORIZER_OMITTED_VARIABLES: [&[u8]; 3] = [b"CONTENT_LENGTH", b"PATH_INFO", b"SCRIPT_NAME"];
 
 /// Writes BEGIN_REQUEST and PARAMS.

@@ -28,9 +28,15 @@ const HANDSHAKE_KINDS: [(&str, bool); 4] = [
     ("TLSv1.3", true),
 ];
 
+/// Returns the status under which a response is counted. Status 0, for a request without a response, is counted as 499.
+pub fn counted_status(status: u16) -> u16 {
+    if status == 0 { 499 } else { status }
+}
+
 /// The counters of one group of threads.
 struct CounterShare {
     bytes: AtomicU64,
+    cache_hits: AtomicU64,
     microseconds: AtomicU64,
     buckets: [AtomicU64; LATENCY_BUCKETS_SECONDS.len() + 1],
     statuses: [AtomicU64; STATUS_SLOTS],
@@ -43,6 +49,7 @@ impl CounterShare {
     fn new() -> CounterShare {
         CounterShare {
             bytes: AtomicU64::new(0),
+            cache_hits: AtomicU64::new(0),
             microseconds: AtomicU64::new(0),
             buckets: std::array::from_fn(|_| AtomicU64::new(0)),
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -67,6 +74,8 @@ pub struct CounterSums {
     pub finished: u64,
     /// Bytes of response bodies sent.
     pub bytes: u64,
+    /// Responses from the page cache.
+    pub cache_hits: u64,
     /// The total time of finished requests, in seconds.
     pub seconds: f64,
     /// Finished requests by the bounds of [`LATENCY_BUCKETS_SECONDS`], not cumulative. The last bucket is for all
@@ -103,12 +112,11 @@ impl RequestCounters {
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a finished request: its status, the bytes of its body, and its time. Status 0, for a request without a
-    /// response, is counted as 499.
+    /// Counts a finished request: its status, the bytes of its body, and its time. See
+    /// [`counted_status`].
     pub fn count_finished(&self, status: u16, bytes: u64, time: Duration) {
         let share = self.share_of_thread();
-        let status = if status == 0 { 499 } else { status };
-        let index = usize::from(status)
+        let index = usize::from(counted_status(status))
             .wrapping_sub(FIRST_STATUS)
             .min(STATUS_SLOTS - 1);
         share.statuses[index].fetch_add(1, Ordering::Relaxed);
@@ -123,6 +131,13 @@ impl RequestCounters {
             .position(|b| seconds <= *b)
             .unwrap_or(LATENCY_BUCKETS_SECONDS.len());
         share.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a response from the page cache.
+    pub fn count_cache_hit(&self) {
+        self.share_of_thread()
+            .cache_hits
+            .fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a completed TLS handshake.
@@ -151,6 +166,7 @@ impl RequestCounters {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         for share in &self.shares {
             sums.bytes += get(&share.bytes);
+            sums.cache_hits += get(&share.cache_hits);
             microseconds += get(&share.microseconds);
             for (sum, n) in sums.buckets.iter_mut().zip(&share.buckets) {
                 *sum += get(n);
@@ -205,12 +221,14 @@ mod tests {
                         counters.count_finished(status, 10, Duration::from_millis(2));
                     }
                     counters.count_failure("QueueFull");
+                    counters.count_cache_hit();
                 });
             }
         });
         counters.count_started();
         let sums = counters.sums();
         assert_eq!((sums.started, sums.finished, sums.bytes), (401, 400, 4000));
+        assert_eq!(sums.cache_hits, 4);
         assert_eq!(
             sums.statuses,
             [(200, 100), (404, 100), (499, 100), (0, 100)]

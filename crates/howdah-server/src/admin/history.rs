@@ -19,11 +19,9 @@ const MAX_SAMPLES: usize = 360;
 pub struct Sample {
     /// The counters of requests.
     pub sums: CounterSums,
-    /// Responses from the page cache since the start.
-    pub cache_hits: u64,
     /// Requests that wait for PHP in all pools.
     pub queue: u64,
-    /// Open connections.
+    /// The number of open connections.
     pub connections: u64,
 }
 
@@ -36,7 +34,7 @@ pub struct HistoryStatus {
     pub at: Vec<u64>,
     /// How many seconds each sample covers.
     pub seconds: Vec<f64>,
-    /// Finished requests.
+    /// The number of finished requests.
     pub requests: Vec<u64>,
     /// Responses with a status from 500 on.
     pub errors: Vec<u64>,
@@ -71,7 +69,7 @@ struct HistoryRow {
     connections: u64,
 }
 
-/// Collects samples.
+/// The samples so far, and the counters at the last one.
 #[derive(Debug)]
 pub struct History {
     rows: VecDeque<HistoryRow>,
@@ -110,11 +108,7 @@ impl History {
             requests: sample.sums.finished.saturating_sub(last.sums.finished),
             errors: errors(&sample.sums).saturating_sub(errors(&last.sums)),
             bytes: sample.sums.bytes.saturating_sub(last.sums.bytes),
-            // A reload resets the count of hits.
-            cache_hits: sample
-                .cache_hits
-                .checked_sub(last.cache_hits)
-                .unwrap_or(sample.cache_hits),
+            cache_hits: sample.sums.cache_hits.saturating_sub(last.sums.cache_hits),
             quantiles: [0.5, 0.95, 0.99].map(|share| quantile(&buckets, share)),
             queue: sample.queue,
             connections: sample.connections,
@@ -183,11 +177,11 @@ mod tests {
             sums: CounterSums {
                 finished,
                 bytes: finished * 100,
+                cache_hits: finished / 2,
                 buckets,
                 statuses: vec![(200, finished - failed), (503, failed)],
                 ..CounterSums::default()
             },
-            cache_hits: finished / 2,
             queue: slow,
             connections: 3,
         }

@@ -351,14 +351,6 @@ impl PageCache {
         self.sites.get(number as usize)?.as_ref()
     }
 
-    /// Returns how many responses of all sites came from the store.
-    pub fn hits(&self) -> u64 {
-        let sites = self.sites.iter().flatten();
-        sites
-            .map(|site| site.hits.sum() + site.stale.load(Ordering::Relaxed))
-            .sum()
-    }
-
     /// Returns the cache's part of the status page and the metrics.
     pub fn status(&self, sites: &Sites) -> CacheStatus {
         let usage = self.memory.usage();

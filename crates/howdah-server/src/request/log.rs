@@ -38,6 +38,9 @@ impl Front {
             status,
             from_cache: matches!(record.cache, Some(CacheVerdict::Hit { .. })),
         };
+        if counted.from_cache {
+            self.counters.count_cache_hit();
+        }
         ctx.service().traffic.count(&counted, duration);
         let Some(log) = &ctx.config.resources.access_log else {
             return duration;

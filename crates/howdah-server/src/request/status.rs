@@ -112,10 +112,8 @@ impl Front {
     fn take_sample(&self) {
         let config = self.config();
         let connections = self.connections.get().map(|counts| counts().open);
-        let cache = config.cache.as_ref();
         let sample = Sample {
             sums: self.counters.sums(),
-            cache_hits: cache.map_or(0, |cache| cache.hits()),
             queue: config
                 .pools
                 .iter()

@@ -16,6 +16,7 @@ use howdah_os::clock;
 use howdah_site::sharded_counter::{SHARES, share_of_this_thread};
 use serde::{Deserialize, Serialize};
 
+use crate::admin::counters::counted_status;
 use page_table::{PageCounts, PageTable};
 
 /// After this time, the counts of the current window replace those of the previous one.
@@ -49,7 +50,7 @@ pub struct SiteStatus {
     pub site: String,
     /// How many seconds these counts cover: at most an hour.
     pub period: u64,
-    /// Finished requests.
+    /// The number of finished requests.
     pub requests: u64,
     /// Responses with a status from 500 on.
     pub errors: u64,
@@ -69,7 +70,7 @@ pub struct SiteStatus {
 pub struct PageTraffic {
     /// The path. `*` replaces numbers, hashes, tokens and e-mail addresses.
     pub path: String,
-    /// Finished requests.
+    /// The number of finished requests.
     pub requests: u64,
     /// Responses with a status from 500 on.
     pub errors: u64,
@@ -173,13 +174,8 @@ impl SiteTraffic {
             })))
         });
         let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        // Status 0, for a request without a response, is shown as in the other counters.
         let request = CountedRequest {
-            status: if request.status == 0 {
-                499
-            } else {
-                request.status
-            },
+            status: counted_status(request.status),
             ..*request
         };
         let mut share = lock(share);

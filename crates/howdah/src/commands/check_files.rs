@@ -12,7 +12,7 @@ use howdah_site::site::SiteConfig;
 
 use howdah_config::ServeSettings;
 use howdah_config::php;
-use howdah_config::suggest::nearest;
+use howdah_config::suggest::did_you_mean;
 
 /// Prints advice about missing files. Returns the number of pieces of advice.
 pub fn advise_of_files(settings: &ServeSettings) -> usize {
@@ -153,12 +153,8 @@ fn refused_settings<'a>(
 
 fn unknown_setting(name: &str, known: &[String]) -> String {
     let all: Vec<&str> = known.iter().map(String::as_str).collect();
-    let near = nearest(name, &all);
-    let near = near.map(|near| format!("; did you mean `{near}`?"));
-    format!(
-        "SettingUnknown: PHP has no setting `{name}`{}",
-        near.unwrap_or_default()
-    )
+    let hint = did_you_mean(name, &all);
+    format!("SettingUnknown: PHP has no setting `{name}`{hint}")
 }
 
 /// Returns what PHP says when it starts with these settings of a site besides those of the pool.

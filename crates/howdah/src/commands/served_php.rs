@@ -11,7 +11,7 @@ use crate::sys;
 
 /// The PHP of a pool.
 pub struct ServedPhp {
-    /// The program.
+    /// The program that runs PHP.
     pub program: PhpProgram,
     /// The php.ini to read. `None` means that PHP searches for one itself.
     pub php_ini: Option<PathBuf>,

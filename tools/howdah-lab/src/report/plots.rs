@@ -78,7 +78,7 @@ pub struct Point<'a> {
     pub what: String,
 }
 
-/// A curve.
+/// A curve of a plot, with its entry in the legend.
 pub struct Series<'a> {
     /// The colour class.
     pub class: &'static str,
