@@ -9,6 +9,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use howdah_http::tls::NegotiatedTls;
 
+use crate::traffic::counted_status;
 use howdah_site::sharded_counter::{SHARES, share_of_this_thread};
 
 /// Statuses from 100 to 599 are counted one by one, all others together.
@@ -27,11 +28,6 @@ const HANDSHAKE_KINDS: [(&str, bool); 4] = [
     ("TLSv1.3", false),
     ("TLSv1.3", true),
 ];
-
-/// Returns the status under which a response is counted. Status 0, for a request without a response, is counted as 499.
-pub fn counted_status(status: u16) -> u16 {
-    if status == 0 { 499 } else { status }
-}
 
 /// The counters of one group of threads.
 struct CounterShare {

@@ -16,7 +16,6 @@ use howdah_os::clock;
 use howdah_site::sharded_counter::{SHARES, share_of_this_thread};
 use serde::{Deserialize, Serialize};
 
-use crate::admin::counters::counted_status;
 use page_table::{PageCounts, PageTable};
 
 /// After this time, the counts of the current window replace those of the previous one.
@@ -24,6 +23,11 @@ const WINDOW: Duration = Duration::from_secs(30 * 60);
 /// The maximum number of pages of one site, and of all sites together, that are counted one by one.
 const MAX_PAGES_PER_SITE: usize = 64;
 const MAX_PAGES: usize = 4096;
+
+/// Returns the status under which a response is counted. Status 0, for a request without a response, is counted as 499.
+pub fn counted_status(status: u16) -> u16 {
+    if status == 0 { 499 } else { status }
+}
 
 /// A finished request, as far as it is counted.
 #[derive(Clone, Copy, Debug)]
