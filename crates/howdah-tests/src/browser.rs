@@ -1,5 +1,5 @@
-//! A browser without a screen: it keeps cookies and one connection alive, follows redirects and sends forms. It does
-//! not run scripts, and it visits one site only: a redirect to another host is an error.
+//! A browser without a screen: it stores cookies, keeps one connection alive, follows redirects and submits forms. It
+//! does not run scripts, and it visits one site only: a redirect to another host is an error.
 
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::net::SocketAddr;
@@ -135,7 +135,7 @@ impl Page {
 }
 
 impl Browser {
-    /// A visitor without cookies.
+    /// Creates a visitor without cookies.
     pub fn new(address: SocketAddr) -> Self {
         Browser {
             address,
@@ -147,7 +147,7 @@ impl Browser {
         }
     }
 
-    /// A visitor without cookies who uses this name as the host.
+    /// Creates a visitor without cookies who uses this name as the host.
     pub fn at(address: SocketAddr, host: &str) -> Self {
         Browser {
             host: host.to_owned(),
@@ -257,13 +257,13 @@ impl Browser {
             };
             assert!(
                 !matches!(response.status(), 307 | 308) || method == "GET",
-                "a {} would repeat the {method}",
+                "a {} asks to repeat the {method}, which this browser does not do",
                 response.status()
             );
             target = self.resolve(&next);
             response = self.request("GET", &target, None);
         }
-        panic!("{MAX_REDIRECTS} redirects did not end: at {target}");
+        panic!("{MAX_REDIRECTS} redirects led to no page; the last one was to {target}");
     }
 
     /// Resolves a link to a path and query on this site (RFC 3986 §5.2, except for `..` in the middle of a path, which
@@ -277,7 +277,10 @@ impl Browser {
             assert_eq!(host, self.host, "a link leads to another host: {link}");
             return format!("/{path}");
         }
-        assert!(!link.contains("://"), "a link leads elsewhere: {link}");
+        assert!(
+            !link.contains("://"),
+            "a link leads to another site: {link}"
+        );
         if link.starts_with('/') {
             return link.to_owned();
         }
@@ -343,8 +346,8 @@ impl Browser {
         message
     }
 
-    /// Sends the message on the kept connection. Opens a new connection if the server has closed the old one, which it
-    /// may do at any time between requests.
+    /// Sends the message on the connection of the previous request. Opens a new connection if the server has closed
+    /// that one, which it may do at any time between requests.
     fn exchange(&mut self, method: &str, message: &[u8]) -> Result<Response, ExchangeError> {
         if let Some(mut connection) = self.connection.take() {
             let answer = connection

@@ -1,4 +1,4 @@
-//! A real Chromium without a window, driven by its own protocol over a pipe (`--remote-debugging-pipe`: JSON, each
+//! A real Chromium without a window, driven by the DevTools protocol over a pipe (`--remote-debugging-pipe`: JSON, each
 //! message terminated by a zero byte).
 
 use std::io::{BufRead, BufReader, Write};
@@ -29,7 +29,8 @@ impl Chromium {
     pub fn start(arguments: &[&str]) -> Chromium {
         let profile = Scratch::new("chromium");
         let data = format!("--user-data-dir={}", profile.path().display());
-        // Chromium expects the ends of the pipe as descriptors 3 and 4. `timeout` ends the browser whatever happens.
+        // Chromium expects the ends of the pipe as descriptors 3 and 4. `timeout` terminates the browser after five
+        // minutes, whatever happens.
         let script =
             "exec timeout --kill-after=5 300 chromium \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
         let mut child = Command::new("bash")
@@ -170,7 +171,7 @@ impl Chromium {
         let bytes = [question.to_string().as_bytes(), b"\0"].concat();
         self.to
             .write_all(&bytes)
-            .expect("Chromium (scripts/setup-debian.sh test) listens");
+            .expect("Chromium (installed by scripts/setup-debian.sh test) accepts commands");
         loop {
             let message = self.receive();
             if message["id"] == self.last {
@@ -185,8 +186,8 @@ impl Chromium {
         let read = self
             .from
             .read_until(0, &mut message)
-            .expect("Chromium speaks");
-        assert!(read > 0, "Chromium has ended");
+            .expect("Chromium's messages can be read");
+        assert!(read > 0, "Chromium has exited");
         serde_json::from_slice(&message[..message.len() - 1]).expect("JSON")
     }
 }

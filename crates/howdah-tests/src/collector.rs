@@ -1,6 +1,6 @@
 //! A trace collector: it receives OTLP over HTTP, decodes it by the published message definitions, and stores the
-//! spans. It can be set to hang or to refuse. To every other path than `/v1/traces` it responds with those request
-//! headers that carry a trace, so it also serves as an upstream behind Howdah.
+//! spans. It can be set to hang or to refuse messages. For every path other than `/v1/traces`, its response contains
+//! the request headers that carry a trace, so it also serves as an upstream behind Howdah.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -132,15 +132,15 @@ impl Collector {
         self.lock().fields.get(name).cloned().unwrap_or_default()
     }
 
-    /// Waits for the spans of the trace that begins with the request for `path`, and returns them with the request's
-    /// span first.
+    /// Waits for the span of the request for `path`, and returns it, followed by those of its direct children that have
+    /// arrived by then.
     ///
     /// # Panics
-    /// If the spans do not arrive.
+    /// If the span does not arrive.
     pub fn trace(&self, path: &str) -> Vec<ReceivedSpan> {
         let mut found = Vec::new();
         wait_until(
-            &format!("the spans of {path}"),
+            &format!("the span of {path}"),
             Duration::from_secs(30),
             || {
                 let spans = self.spans();
@@ -204,7 +204,7 @@ impl Collector {
             Behaviour::Refuse(status) => return Some((status, "not now".to_owned())),
             Behaviour::Take => {}
         }
-        let message = ExportTraceServiceRequest::decode(body).expect("the message is OTLP's");
+        let message = ExportTraceServiceRequest::decode(body).expect("the message is valid OTLP");
         shared.fields = fields;
         for resource in message.resource_spans {
             let of_resource = attributes(&resource.resource.unwrap_or_default().attributes);

@@ -1,9 +1,10 @@
 //! Reads the accepted differences from the tables of `docs/differences.md` and `tests/modes.md`, so the page that
-//! people read is the same list that the tests enforce. This module judges nothing by itself.
+//! people read is the same list that the tests enforce. This module does not decide by itself whether a difference is
+//! acceptable.
 //!
 //! Such a table begins with `| Probes | Facts | … | Why |`; a row is `| probes | facts | against | why |`. Probes and
-//! facts are names separated by blanks, in which `*` matches any text. "Against" names the servers or modes that
-//! behave differently: one or several of the names that the page is about, or `all` (if there are two: `both`).
+//! facts are names separated by blanks, in which `*` matches any text. "Against" names the servers or modes that behave
+//! differently: one or more of the names that the page is about, or `all`, which may also be written `both`.
 
 use crate::oracle::Disagreement;
 
@@ -19,13 +20,13 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Returns whether some of the row's probes are named `GROUP.…`.
+    /// Returns whether one of the row's probes belongs to this group: its name is `GROUP` or begins with `GROUP.`.
     pub fn is_about(&self, group: &str) -> bool {
         let first = |probe: &String| probe.split('.').next().is_some_and(|name| name == group);
         self.probes.iter().any(first)
     }
 
-    /// Returns whether this row accepts that disagreement with `other`.
+    /// Returns whether this row accepts the disagreement `found` with `other`.
     pub fn accepts(&self, other: &str, found: &Disagreement) -> bool {
         let any = |patterns: &[String], text: &str| patterns.iter().any(|p| matches(p, text));
         self.against.iter().any(|name| name == other)
@@ -34,7 +35,7 @@ impl Difference {
     }
 }
 
-/// Reads every row of the page's tables of differences; `known` are the names that may appear as "against".
+/// Reads every row of the page's tables of differences; `known` contains the names that may appear under "Against".
 ///
 /// # Errors
 /// Every row that does not have the form described above, with its line number.
@@ -138,10 +139,11 @@ impl Ledger {
         ));
     }
 
-    /// Checks the ledger at the end; `asked` are the names that were compared.
+    /// Checks the ledger after all comparisons. `asked` contains the names that were compared.
     ///
     /// # Panics
-    /// If a disagreement is not listed, or a row no longer occurs; the message lists all of both.
+    /// If a disagreement is not listed, or the difference of a row no longer occurs. The message lists all such
+    /// disagreements and rows.
     pub fn close(self, page: &str, asked: &[&str]) {
         let mut stale = Vec::new();
         for (row, used) in self.accepted.iter().zip(&self.used) {

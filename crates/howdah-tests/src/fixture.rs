@@ -1,6 +1,6 @@
-//! A small site of scripts that the test itself writes, served by Howdah, with handles on its parts: control commands,
-//! access log, processes and gates. It is meant for fault, load and reload tests, which observe the server from outside
-//! as an administrator does.
+//! A small site, whose scripts the test itself writes, served by Howdah. It gives the test access to the server's
+//! control commands, access log and processes, and to gates in scripts. It is meant for fault, load and reload tests,
+//! which observe the server from outside as an administrator does.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -23,7 +23,7 @@ pub const HELLO: &str = "Hello, elephant riders!\n";
 /// The minimum number of reloads, however slow the machine is.
 pub const FEWEST_RELOADS: u32 = 10;
 
-/// Configuration with which the server trusts the client address that a client on this machine states.
+/// The configuration with which the server trusts the client address that a proxy on this machine states.
 pub const TRUSTED_PROXIES: &str = "[trusted_proxies]\nnetworks = [\"127.0.0.0/8\"]\n";
 
 /// Returns the request header with which a trusted proxy states its client's address.
@@ -74,8 +74,8 @@ impl Builder {
         self
     }
 
-    /// Also listens for HTTPS, with the certificates of [`Pki::fixture`](crate::pki::Pki::fixture) or those that the
-    /// configuration names.
+    /// Also listens for HTTPS. The site's lines must name the certificates, e.g. with the lines that [`Pki::site`]
+    /// returns.
     pub fn tls(self) -> Self {
         self.argument("--listen", "127.0.0.1:0 tls")
     }
@@ -105,11 +105,12 @@ impl Builder {
         self
     }
 
-    /// Serves with PHP's command line, which unlike php-fpm has pcntl.
+    /// Serves with PHP's command-line program, which, unlike php-fpm, has the extension pcntl.
     pub fn command_line_php(self) -> Self {
         let name = howdah_machine::php::expand_placeholders("php{php}");
         let program = howdah_machine::programs::find(&name);
-        let program = program.unwrap_or_else(|| panic!("{name}: scripts/setup-debian.sh test"));
+        let program = program
+            .unwrap_or_else(|| panic!("there is no {name}: run scripts/setup-debian.sh test"));
         self.environment("HOWDAH_PHP", &program.display().to_string())
     }
 
@@ -220,8 +221,8 @@ impl Builder {
 }
 
 impl Fixture {
-    /// Returns a site with `hello.php`, `pid.php` (prints its process id) and `hold.php?gate=NAME` (waits at a gate,
-    /// then prints `released`), served by two children.
+    /// Returns the builder of a site with `hello.php`, `pid.php` (prints its process id) and `hold.php?gate=NAME`
+    /// (waits at a gate, then prints `released`), served by two children.
     pub fn named(name: &str) -> Builder {
         let scratch = Scratch::new(name);
         let gates = scratch.writable_dir("gates");
@@ -242,7 +243,7 @@ impl Fixture {
         )
     }
 
-    /// Serves an existing site with that site's own settings.
+    /// Returns the builder of a server for an existing site, with that site's own settings.
     pub fn of(name: &str, site: Site) -> Builder {
         Builder {
             scratch: Scratch::new(name),
@@ -278,9 +279,14 @@ impl Fixture {
             // Some processes exit by themselves when the first one is gone.
             let _ = Pid::from_raw(*pid).map(|pid| kill_process(pid, Signal::KILL));
         }
-        wait_until("all to be gone", Duration::from_secs(20), || {
-            !self.howdah.process.is_running() && !all.iter().any(|pid| process_tree::is_alive(*pid))
-        });
+        wait_until(
+            "all processes of the server to be gone",
+            Duration::from_secs(20),
+            || {
+                !self.howdah.process.is_running()
+                    && !all.iter().any(|pid| process_tree::is_alive(*pid))
+            },
+        );
     }
 
     /// Starts the server again after [`Fixture::kill_all`].
@@ -354,7 +360,7 @@ impl Fixture {
         self.scratch.write(name, contents)
     }
 
-    /// Runs `howdah WORDS --control …`.
+    /// Runs `howdah` with these words and with the control socket of this server.
     ///
     /// # Panics
     /// If the program cannot be started.
@@ -448,7 +454,7 @@ impl Fixture {
             .map(|e| e.pid)
     }
 
-    /// Zygotes: PHP processes whose parent is not a PHP process.
+    /// Returns the process ids of the zygotes, which are the PHP processes whose parent is not a PHP process.
     pub fn zygotes(&self) -> Vec<i32> {
         let all = self.processes();
         let php = |pid| {
@@ -461,7 +467,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Children: PHP processes whose parent is a zygote.
+    /// Returns the process ids of the children, which are the PHP processes whose parent is a zygote.
     pub fn children(&self) -> Vec<i32> {
         let zygotes = self.zygotes();
         self.processes()
@@ -483,7 +489,7 @@ impl Fixture {
     /// Returns the memory that all processes together have written to, in KiB; shared pages count once.
     ///
     /// Pages of files are not counted: a program's text is shared with every other server that runs the same program,
-    /// so this server's part of it grows whenever another server exits.
+    /// so this server's share of it grows whenever another server exits.
     pub fn whole_memory(&self) -> u64 {
         let processes = self.processes();
         let fields = ["Pss_Anon", "Pss_Shmem"];
@@ -517,7 +523,7 @@ impl Fixture {
     /// Waits until `condition` holds for this fixture.
     ///
     /// # Panics
-    /// If that takes longer than half a minute.
+    /// If that takes longer than half a minute; the message contains `what`.
     pub fn wait(&self, what: &str, mut condition: impl FnMut(&Fixture) -> bool) {
         wait_until(what, Duration::from_secs(30), || condition(self));
     }
@@ -530,12 +536,12 @@ impl PendingResponse {
     /// Waits for the response, well-formed or not.
     ///
     /// # Errors
-    /// The way in which the response was malformed or failed.
+    /// The response is malformed, or there is none.
     ///
     /// # Panics
     /// If the requesting thread panicked.
     pub fn try_answer(self) -> Result<Response, http::ExchangeError> {
-        self.0.join().expect("asking does not panic")
+        self.0.join().expect("the requesting thread does not panic")
     }
 
     /// Waits for the response.
@@ -545,7 +551,7 @@ impl PendingResponse {
     #[track_caller]
     pub fn answer(self) -> Response {
         self.try_answer()
-            .unwrap_or_else(|broken| panic!("no answer: {broken}"))
+            .unwrap_or_else(|broken| panic!("no response: {broken}"))
     }
 
     /// Returns whether the response (or its failure) has arrived.

@@ -1,6 +1,6 @@
-//! Handles HTML forms as a browser does: finds the forms of a page, determines the values that they would send
-//! untouched, and encodes bodies. The tags are read with a small scanner, not with a conforming HTML parser; it
-//! suffices for the forms of the applications that the tests drive.
+//! Handles HTML forms as a browser does: finds the forms of a page, determines the values that they would send if no
+//! field were changed, and encodes request bodies. The tags are read with a small scanner, which is not a conforming
+//! HTML parser but suffices for the forms of the applications that the tests use.
 
 use std::fmt::Write as _;
 
@@ -13,8 +13,8 @@ pub struct Form {
     pub method: String,
     /// The `id`, otherwise the `name`; empty if the form has neither.
     pub id: String,
-    /// The fields that would be sent if the form were not touched: names and values in document order. Submit buttons
-    /// are not included: name the pressed button with [`Form::set`].
+    /// The fields that would be sent if none were changed: names and values in document order. Submit buttons are not
+    /// included; add the pressed button with [`Form::set`].
     pub fields: Vec<(String, String)>,
 }
 
@@ -164,7 +164,7 @@ impl HtmlTag {
     }
 }
 
-/// Takes the next tag off `rest`; comments and the contents of scripts are skipped.
+/// Takes the next tag off `rest`; comments and the contents of scripts and styles are skipped.
 fn next_tag(rest: &mut &str) -> Option<HtmlTag> {
     loop {
         *rest = &rest[rest.find('<')? + 1..];
@@ -223,7 +223,7 @@ fn take_attributes(rest: &mut &str) -> Vec<(String, String)> {
     }
 }
 
-/// Resolves the character references that applications write into attributes.
+/// Resolves the character references that applications write into attributes and texts.
 pub fn decode_entities(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,6 +1,6 @@
-//! A gate at which a script waits. The test learns that the script is running, and in which process, acts, and then
-//! lets the script continue. A named pipe (fifo(7)) carries both messages, so no test has to guess with a sleep how
-//! long a start takes.
+//! A gate at which a script waits. The test learns that the script is running and in which process, acts, and then lets
+//! the script continue. Both sides wait at a named pipe (fifo(7)), so no test has to guess with a sleep how long a
+//! script takes to start.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,8 +15,8 @@ use crate::process::wait_until;
 /// How long a script may take to reach its gate.
 const MAX_ARRIVAL_TIME: Duration = Duration::from_secs(30);
 
-/// The PHP side: `GATE` is replaced by the directory of the gates. A script that calls
-/// `stand_at($name)` reports its process id and waits until the test opens the gate.
+/// The PHP side: `GATES` is replaced by the directory of the gates. A script that calls `stand_at($name)` reports its
+/// process id and waits until the test opens the gate.
 const PHP: &str = r#"<?php
 function stand_at(string $name): void
 {
@@ -82,7 +82,7 @@ impl Gate {
             },
         );
         let reported = std::fs::read_to_string(self.path.with_extension("pid"))
-            .expect("the script tells its process id before it opens the gate");
+            .expect("the script reports its process id before it opens the pipe");
         WaitingScript {
             pid: reported.trim().parse().expect("a process id is a number"),
             pipe: pipe.expect("the gate is open"),
@@ -93,7 +93,7 @@ impl Gate {
 impl WaitingScript {
     /// Lets the script through. Dropping the value does so too: the script then reads the end of the pipe.
     pub fn open(mut self) {
-        // A script that was killed in the meantime no longer reads: EPIPE.
+        // The write fails with EPIPE if the script was killed in the meantime.
         let _ = self.pipe.write_all(b"go\n");
     }
 }

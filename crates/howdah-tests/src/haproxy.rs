@@ -100,7 +100,7 @@ impl Haproxy {
     pub fn is_up(&self, server: usize) -> bool {
         let stat = self.command("show stat");
         let mut lines = stat.lines();
-        let names = lines.next().expect("names of columns");
+        let names = lines.next().expect("a line with the names of the columns");
         let row = format!("fleet,m{server},");
         let row = lines.find(|line| line.starts_with(&row));
         let row: Vec<&str> = row.expect("a row of the server").split(',').collect();
@@ -129,7 +129,7 @@ impl Haproxy {
             admin.write_all(format!("{command}\n").as_bytes())?;
             admin.read_to_string(&mut answer)
         });
-        asked.expect("haproxy answers");
+        asked.expect("haproxy responds");
         answer
     }
 }

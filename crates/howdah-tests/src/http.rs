@@ -1,6 +1,6 @@
-//! A strict HTTP/1.1 client over a blocking socket. It sends exactly the bytes it is given and rejects every response
-//! that RFC 9112 does not allow. It has no cookies and follows no redirects ([`crate::browser`] does), and it has no
-//! TLS and no retries.
+//! A strict HTTP/1.1 client over a blocking socket. It sends exactly the bytes it is given and, with the one exception
+//! that [`Head::reason`] describes, rejects every response that RFC 9112 does not allow. It has no cookies, redirects,
+//! TLS or retries; [`crate::browser`] adds cookies and redirects.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -24,18 +24,18 @@ pub enum ExchangeError {
         /// Whether bytes of a response had already arrived.
         midway: bool,
     },
-    /// More than [`MAX_HEAD_BYTES`] bytes without an empty line.
+    /// More than [`MAX_HEAD_BYTES`] bytes arrived without an empty line.
     HeadTooLong,
-    /// Not `HTTP/1.x SP 3DIGIT SP text` (RFC 9112 §4).
+    /// The status line is not `HTTP/1.x SP 3DIGIT SP text` (RFC 9112 §4).
     StatusLine(String),
-    /// Not `name ":" value` (RFC 9112 §5), folded, or with a NUL or a bare CR or LF.
+    /// A header line is not `name ":" value` (RFC 9112 §5), is folded, or contains a NUL or a bare CR or LF.
     HeaderLine(String),
-    /// Transfer-Encoding together with Content-Length, several lengths, a length that is not a number, or a coding
-    /// other than `chunked`.
+    /// The response has a Transfer-Encoding together with a Content-Length, several lengths, a length that is not a
+    /// number, or a coding other than `chunked`.
     Framing(String),
     /// A chunk size or chunk end that is malformed (RFC 9112 §7.1).
     Chunk(String),
-    /// More than [`MAX_BODY_BYTES`] bytes.
+    /// The body is longer than [`MAX_BODY_BYTES`].
     BodyTooLong,
 }
 
@@ -93,7 +93,7 @@ pub struct Head {
     pub status: u16,
     /// The text after the status code, possibly empty. `None` if even the blank before it is missing. RFC 9112 §4
     /// requires the blank, and nginx omits it after codes for which it has no text; the client tolerates this fault in
-    /// a status line and no other, so that it can read the responses of nginx.
+    /// a status line, and no other, because it must be able to read nginx's responses.
     pub reason: Option<String>,
     /// The header lines.
     pub headers: Headers,
@@ -338,7 +338,8 @@ impl Connection {
         }
     }
 
-    /// Waits for the peer to close the connection. Returns whether it did so in good order and sent nothing more.
+    /// Waits for the peer to close the connection. Returns whether the peer closed it without an error and sent nothing
+    /// more.
     pub fn peer_closes(&mut self) -> bool {
         self.unread.is_empty() && matches!(self.fill(), Err(ExchangeError::Closed { .. }))
     }

@@ -60,7 +60,7 @@ impl Http2Request {
         self.body.clone().map(Bytes::from)
     }
 
-    /// Returns the headers, for a URI with this scheme.
+    /// Returns the request line and headers, for a URI with this scheme.
     pub(crate) fn head(&self, scheme: &str) -> Result<http::Request<()>, ExchangeError> {
         let refused = |why: http::Error| ExchangeError::Io(io::Error::other(why));
         let path = http::uri::PathAndQuery::try_from(self.target.as_str());
@@ -104,7 +104,7 @@ fn exchange_error(error: h2::Error) -> ExchangeError {
 }
 
 impl Http2TestClient {
-    /// Connects.
+    /// Connects to the server at `address`.
     ///
     /// # Errors
     /// Those of the socket, and those of a server that does not speak HTTP/2.
@@ -154,7 +154,7 @@ impl Http2TestClient {
         let body = request.content();
         if let Some(body) = body {
             self.runtime.spawn(async {
-                // The response may arrive, and the rest of the body be refused, before everything is sent.
+                // The server may respond, and refuse the rest of the body, before everything has been sent.
                 let _ = upload(stream, body).await;
             });
         }
@@ -249,7 +249,8 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// Encodes the HEADERS frame of a request; `end` says that the request has no body.
 pub fn headers(stream: u32, method: &str, path: &str, end: bool) -> Vec<u8> {
-    // Literals without indexing (RFC 7541 §6.2.2) of :method, :path, :authority, then :scheme http.
+    // The block contains literals without indexing (RFC 7541 §6.2.2) for :method, :path and :authority, and then the
+    // indexed field `:scheme: http`.
     let mut block = Vec::new();
     for (index, value) in [(2, method), (4, path), (1, "localhost")] {
         block.extend([index, u8::try_from(value.len()).expect("a short value")]);
@@ -285,7 +286,7 @@ impl Http2Frames {
         frames
     }
 
-    /// Sends bytes as they are. Returns whether the server still accepts them.
+    /// Sends bytes as they are. Returns false if the connection no longer accepts them.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }

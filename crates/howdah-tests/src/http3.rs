@@ -32,13 +32,14 @@ pub struct Http3TestClient {
     name: String,
 }
 
-/// Resolves when the handshake has ended, to whether the server accepted the early data.
+/// Whether the server accepts the early data, which is known once the handshake has ended.
 pub struct EarlyDataOutcome(ZeroRttAccepted);
 
 /// A request that has been sent without a body, and whose response has not been read.
 pub struct Http3PendingResponse(RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>);
 
-/// Sends and receives while the test makes no call, and sends the clients' closing messages.
+/// Returns the runtime whose thread sends and receives while the test makes no call, and sends the closing messages of
+/// the clients.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -112,8 +113,8 @@ impl Http3TestClient {
         Ok(client)
     }
 
-    /// Connects again, to any `address`, as a client that has connected before: it sends requests before the handshake
-    /// ends.
+    /// Connects to `address` as a client that resumes the TLS session of this connection: it can send requests before
+    /// the handshake ends.
     ///
     /// # Errors
     /// As for [`Http3TestClient::open`], and if the server has not given the client a session.
@@ -126,7 +127,7 @@ impl Http3TestClient {
     ) -> Result<(Http3TestClient, EarlyDataOutcome), ExchangeError> {
         let (client, early) =
             Http3TestClient::connect(self.config.clone(), address, &self.name, true)?;
-        Ok((client, early.expect("it was asked for")))
+        Ok((client, early.expect("early data was requested")))
     }
 
     fn connect(
@@ -142,8 +143,11 @@ impl Http3TestClient {
             let connecting = connecting.map_err(broken)?;
             let (quic, early) = if early {
                 let begun = connecting.into_0rtt();
-                let refused =
-                    |_| ExchangeError::Io(io::Error::other("no session to begin early with"));
+                let refused = |_| {
+                    ExchangeError::Io(io::Error::other(
+                        "there is no session with which to send early data",
+                    ))
+                };
                 let (quic, accepted) = begun.map_err(refused)?;
                 (quic, Some(EarlyDataOutcome(accepted)))
             } else {
@@ -201,7 +205,7 @@ impl Http3TestClient {
             let stream = send.send_request(head).await.map_err(broken)?;
             let (mut out, mut answer) = stream.split();
             let sending = async {
-                // The response may arrive, and the rest of the body be refused, before everything is sent.
+                // The server may respond, and refuse the rest of the body, before everything has been sent.
                 if let Some(body) = body
                     && out.send_data(body).await.is_err()
                 {
@@ -213,7 +217,7 @@ impl Http3TestClient {
             let answer = async { read(&mut answer).await.map_err(broken) };
             tokio::select! {
                 answer = answer => answer,
-                () = sending => unreachable!("it never ends"),
+                () = sending => unreachable!("sending never resolves"),
             }
         })
     }
@@ -235,7 +239,7 @@ impl Http3TestClient {
     /// Moves the client to another local address, as when a phone changes networks.
     ///
     /// # Panics
-    /// If the machine has no more sockets.
+    /// If no socket is available.
     pub fn move_elsewhere(&self) {
         let other = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let _in_runtime = runtime().enter();

@@ -1,5 +1,5 @@
-//! Pictures to upload, drawn by PHP's GD on the command line: real files with real
-//! dimensions, so that thumbnails can be checked.
+//! Pictures to upload, drawn by PHP's GD on the command line. They are real files with real dimensions, so thumbnails
+//! can be checked.
 
 use std::process::Command;
 

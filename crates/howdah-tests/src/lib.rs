@@ -1,6 +1,7 @@
 //! The support library of the end-to-end tests. It starts the real `howdah` program (and its rivals, in private
 //! directories on loopback), speaks strict HTTP/1.1 to them, and behaves like a browser where an application expects
-//! one. It is not part of the product and shares no code with it: it checks the bytes on the wire.
+//! one. It is not part of the product, and its clients share no code with the product: they check the bytes on the
+//! wire.
 //!
 //! Every server here implements [`rig::Server`], so a journey through an application runs unchanged against Howdah,
 //! nginx + php-fpm or mod_php. `HOWDAH_TESTS_SERVER` (`howdah`, `nginx-fpm`, `mod-php`) selects the server; Howdah is

@@ -1,5 +1,6 @@
 //! A TCP link between two programs that a test can interrupt and restore. Bytes that were held arrive late when the
-//! link is restored, as in a network that loses nothing; this includes bytes from connections that have been given up.
+//! link is restored, as in a network that loses nothing. This includes bytes of connections that the sender has closed
+//! in the meantime.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -50,13 +51,14 @@ impl Link {
         };
         let shared = Arc::new((Mutex::new(state), Condvar::new()));
         let accepts = shared.clone();
-        // The thread runs until the test process exits; once the link is closed, it accepts nothing.
+        // The thread runs until the test process exits; once the link is closed, the thread closes every new
+        // connection.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 if lock(&accepts.0).mode == LinkMode::Closed {
                     continue;
                 }
-                // The client that connected sees the error.
+                // On an error, the client's connection is closed, which tells the client.
                 let _ = open(client, server, &accepts);
             }
         });

@@ -1,6 +1,6 @@
-//! A closed-loop load generator that judges every single request: it counts responses by status, connections that were
-//! reset, closed or refused, and wrong bodies. It is made for correctness under load, not for measuring speed: each
-//! client is a thread with one connection, which the client keeps while the server does.
+//! A closed-loop load generator that classifies the outcome of every request: it counts responses by status,
+//! connections that were reset, closed or refused, and wrong bodies. It is made for correctness under load, not for
+//! measuring speed: each client is a thread with one connection, which it keeps until the server closes it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::http::{Connection, ExchangeError, Response};
 use crate::process::wait_until;
 
-/// The stack size of a client thread, in bytes: two thousand of them must fit.
+/// The stack size of a client thread, in bytes. It is small because a load may have two thousand clients.
 const CLIENT_STACK_BYTES: usize = 256 * 1024;
 
 /// The outcome of one request.
@@ -35,7 +35,7 @@ pub enum RequestOutcome {
     ClosedMidway,
     /// No byte arrived within the client's time limit.
     Silent,
-    /// Bytes that are not HTTP; the text says why.
+    /// The response was not valid HTTP, or the socket failed in another way; the text says why.
     Malformed(String),
 }
 
@@ -102,7 +102,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// One client that requests `target` repeatedly and expects exactly `body`.
+    /// Creates a load of one client that requests `target` repeatedly and expects exactly `body`.
     pub fn new(address: SocketAddr, target: &str, body: &str) -> Load {
         let body = body.as_bytes().to_vec();
         Load {
@@ -187,7 +187,7 @@ impl RunningLoad {
         );
     }
 
-    /// Ends the load (under [`LoadEnd::AfterRequests`]: waits for its end) and returns the outcome.
+    /// Stops the load (with [`LoadEnd::AfterRequests`], waits until it has ended) and returns the outcome.
     ///
     /// # Panics
     /// If a client thread panicked.
@@ -213,9 +213,9 @@ impl RunningLoad {
 /// The outcome of all requests of a load.
 #[derive(Clone, Debug)]
 pub struct LoadOutcome {
-    /// Requests by fate.
+    /// The number of requests for each outcome.
     pub outcomes: BTreeMap<RequestOutcome, u64>,
-    /// The time from the first request to the last.
+    /// The time from the start of the clients until the last of them has ended.
     pub took: Duration,
 }
 
@@ -234,7 +234,7 @@ impl LoadOutcome {
             .sum()
     }
 
-    /// Returns the number of requests with the fate shown as `text` (`200`, `503 QueueFull`, `reset`).
+    /// Returns the number of requests whose outcome is displayed as `text` (e.g. `200`, `503 QueueFull` or `reset`).
     pub fn count(&self, text: &str) -> u64 {
         self.outcomes
             .iter()
@@ -243,10 +243,10 @@ impl LoadOutcome {
             .sum()
     }
 
-    /// Checks that there were requests and that every fate is among `allowed`.
+    /// Checks that there were requests and that every outcome is among `allowed`.
     ///
     /// # Panics
-    /// If not; the message lists all fates.
+    /// If not; the message lists all outcomes.
     #[track_caller]
     pub fn only(&self, allowed: &[&str]) -> &Self {
         assert!(self.total() > 0, "no request was made");
@@ -297,7 +297,8 @@ fn client(load: &Load, stop: LoadEnd, shared: &LoadState) {
         *outcomes.entry(fate).or_default() += 1;
         shared.done.fetch_add(1, Ordering::Relaxed);
         if failed && matches!(stop, LoadEnd::OnFinish) {
-            // A server that is down refuses a hundred thousand connections a second.
+            // Without this pause, the clients of a server that is down would try to connect a hundred thousand times a
+            // second.
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -319,7 +320,7 @@ fn one_request(load: &Load, request: &[u8], kept: &mut Option<Connection>) -> Re
         },
     };
     let sent = connection.send(request);
-    // A refusal may have been sent before the server closed: read it even after EPIPE.
+    // The server may have sent a refusal before it closed the connection, so the response is read even after EPIPE.
     let result = connection
         .read_response("GET")
         .map_err(|broken| match sent {

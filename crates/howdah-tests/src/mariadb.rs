@@ -46,14 +46,14 @@ impl Mariadb {
             socket,
             _scratch: scratch,
         };
-        wait_until("MariaDB to answer", Duration::from_secs(60), || {
+        wait_until("MariaDB to respond", Duration::from_secs(60), || {
             mariadb
                 .client()
                 .args(["-e", "SELECT 1"])
                 .output()
                 .is_ok_and(|out| out.status.success())
         });
-        // PHP under Apache runs as another user; over a socket root needs no password.
+        // PHP under Apache runs as another user, which must be able to connect to the socket.
         run(Command::new("chmod").arg("a+rwx").arg(&mariadb.socket));
         mariadb
     }
@@ -63,7 +63,7 @@ impl Mariadb {
         &self.socket
     }
 
-    /// Runs statements as root and returns their output, separated by tabs.
+    /// Runs statements as root and returns their output, with the columns separated by tabs.
     ///
     /// # Panics
     /// If a statement fails.
@@ -119,7 +119,7 @@ fn template() -> PathBuf {
             server_options(&mut Command::new("/usr/bin/mariadb-install-db"), &fresh)
                 .args(["--skip-test-db", "--auth-root-authentication-method=normal"]),
         );
-        std::fs::rename(&fresh, &kept).expect("the finished template to be renamed");
+        std::fs::rename(&fresh, &kept).expect("the finished template can be renamed");
     }
     kept
 }

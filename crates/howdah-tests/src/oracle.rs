@@ -72,8 +72,8 @@ impl Probe {
         self
     }
 
-    /// Sets a body in chunks of `size` bytes (the last chunk may be shorter), instead of a body with a length. The
-    /// method becomes POST.
+    /// Sets a body that is sent in chunks of `size` bytes (the last chunk may be shorter), instead of a body with a
+    /// length. The method becomes POST.
     pub fn chunked(mut self, kind: &str, bytes: &[u8], size: usize) -> Self {
         for chunk in bytes.chunks(size) {
             self.body
@@ -114,8 +114,8 @@ impl Probe {
 }
 
 impl Probe {
-    /// Returns the probe as HTTP/2 and HTTP/3 express it: without chunks, and without the blanks around values, as
-    /// parsers remove them.
+    /// Returns the probe as HTTP/2 and HTTP/3 express it: the body is not chunked, and the blanks around header values
+    /// are removed, as parsers of HTTP/1.1 do.
     fn for_http2(&self, cookie: Option<&str>) -> http2::Http2Request {
         let mut request = http2::Http2Request::new(&self.method, &self.host, &self.target);
         for (name, value) in &self.headers {
@@ -143,7 +143,7 @@ pub type ResponseProperties = BTreeMap<String, String>;
 #[derive(Debug)]
 pub struct ProbedServer {
     address: SocketAddr,
-    /// The document root; it is replaced by `ROOT` in responses, so it is the same for all witnesses.
+    /// The document root; it is replaced by `ROOT` in responses, so it is the same for all servers.
     root: String,
     cookie: Option<String>,
     protocol: Protocol,
@@ -160,7 +160,7 @@ enum Protocol {
 }
 
 impl ProbedServer {
-    /// Creates a witness at `address` that serves `root`.
+    /// Creates the server at `address`, which serves `root`.
     pub fn new(address: SocketAddr, root: &str) -> Self {
         ProbedServer {
             address,
@@ -223,7 +223,7 @@ impl ProbedServer {
         cookie: Option<&str>,
     ) -> Result<Response, ExchangeError> {
         let mut connection = Connection::open(self.address)?;
-        // A rejection may arrive, and the connection be closed, before everything is sent.
+        // The server may reject the request and close the connection before everything has been sent.
         let sent = connection.send(probe.bytes(cookie));
         let answer = connection.read_response(&probe.method);
         answer.map_err(|broken| sent.err().map_or(broken, ExchangeError::Io))
@@ -251,7 +251,8 @@ impl ProbedServer {
                 interim.reason.clone().unwrap_or_default(),
             );
         }
-        // A response in which PHP had no part: its existence is compared, but not its text.
+        // PHP had no part in such a response, so each server may write a text of its own. Only whether there is a text
+        // is compared.
         let own_page = response.status() >= 300 && response.header("X-Powered-By").is_none();
         for (name, value) in &response.head.headers.0 {
             let name = name.to_ascii_lowercase();
@@ -312,8 +313,8 @@ impl ProbedServer {
         }
     }
 
-    /// Removes what necessarily differs between two servers: ports, private directories, session ids, and names of
-    /// temporary files.
+    /// Replaces text that necessarily differs between two servers: the port, the document root, the names of private
+    /// directories and temporary files, session ids, and the remaining time of cookies.
     fn normalise(&self, text: &str) -> String {
         let port = self.port.to_string();
         let mut text = text
@@ -342,7 +343,7 @@ impl ProbedServer {
 }
 
 /// Returns the value of a header as a fact. Returns `None` for headers in which servers legitimately differ: framing,
-/// the clock, the server's name, and the number of a request in the server's log.
+/// the current date, the server's name, and the number of a request in the server's log.
 fn header_fact(name: &str, value: &str) -> Option<String> {
     let ours = match name {
         "content-length" | "transfer-encoding" | "connection" | "keep-alive" | "howdah-request" => {
@@ -366,7 +367,7 @@ fn header_fact(name: &str, value: &str) -> Option<String> {
     }
 }
 
-/// A fact on which two servers do not agree; `None` means that the fact is missing.
+/// A fact on which two servers disagree. `None` as a value means that the server's response does not have the fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement {
     /// The probe's name.

@@ -1,5 +1,5 @@
-//! A certificate authority of the test's own, the certificates that it signs, and clients that trust it: curl for
-//! requests, and `openssl s_client` for details that curl does not show.
+//! A certificate authority for one test, the certificates that it signs, and clients that trust it: curl for requests,
+//! and `openssl s_client` for details that curl does not show.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -39,7 +39,7 @@ impl Pki {
         pki
     }
 
-    /// Signs a certificate for these names: `NAME.pem` and `NAME.key`.
+    /// Creates a key and a certificate for the host names `names`, in the files `NAME.pem` and `NAME.key`.
     ///
     /// # Panics
     /// If the certificate cannot be created.
@@ -148,7 +148,7 @@ impl Pki {
         let mut stdin = client.stdin.take().expect("a pipe");
         // If the handshake fails, openssl does not read the request.
         let _ = stdin.write_all(request.as_bytes());
-        let output = client.wait_with_output().expect("openssl ends");
+        let output = client.wait_with_output().expect("openssl exits");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }

@@ -1,5 +1,6 @@
 //! A private PostgreSQL on a unix socket: a cluster of its own in a temporary directory, without TCP, with every user
-//! trusted and durability switched off. PostgreSQL refuses to run as root; in that case it runs as the package's user.
+//! trusted and durability switched off. PostgreSQL refuses to run as root, so a test that runs as root starts it as the
+//! package's user.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,7 @@ impl Postgres {
             directory,
             _scratch: scratch,
         };
-        wait_until("PostgreSQL to answer", Duration::from_secs(60), || {
+        wait_until("PostgreSQL to respond", Duration::from_secs(60), || {
             let asked = postgres.client().args(["-c", "SELECT 1"]).output();
             asked.is_ok_and(|out| out.status.success())
         });
@@ -87,7 +88,7 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         // On SIGTERM, the usual signal to terminate a process, PostgreSQL waits for clients to disconnect
-        // (postgres(1)).
+        // (postgres(1)). On SIGINT it does not.
         self.process.signal(Signal::INT);
     }
 }
@@ -95,7 +96,7 @@ impl Drop for Postgres {
 /// Returns the directory in which Debian installs the server's programs, for the newest version.
 fn programs() -> PathBuf {
     let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
-        .unwrap_or_else(|error| panic!("/usr/lib/postgresql: {error}; scripts/setup-debian.sh"))
+        .unwrap_or_else(|error| panic!("/usr/lib/postgresql: {error}; run scripts/setup-debian.sh"))
         .flatten()
         .filter_map(|entry| {
             let version = entry.file_name().to_str()?.parse().ok()?;

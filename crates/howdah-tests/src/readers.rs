@@ -1,6 +1,6 @@
-//! Checks every response to concurrent readers, users and a writer, for whom a page cache must be correct. A page shows
-//! an edition, which is a number that each write increases. A request that is sent after the response to a write must
-//! see that edition or a later one, and no user may see another user's page.
+//! Sends the requests of concurrent readers, users and a writer to an application behind a page cache, and checks every
+//! response. A page shows an edition, which is a number that each write increases. A request that is sent after the
+//! response to a write must see the edition of that write or a later one, and no user may see another user's page.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use crate::http::{Response, exchange};
 
-/// The number of writes in a test run; with `HOWDAH_TESTS_CACHE_SECONDS`, writes continue for so many seconds instead.
+/// The number of writes in a test run; with `HOWDAH_TESTS_CACHE_SECONDS`, writes continue for that many seconds
+/// instead.
 const WRITES: u64 = 6;
 /// The number of cache hits between two writes.
 const HITS: u64 = 20;
-/// How long the test waits for cache hits before it fails.
+/// How long the test waits for the next cache hit before it fails.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// An anonymous reader.
@@ -51,7 +52,7 @@ pub struct ReaderCounts {
     pub writes: u64,
 }
 
-/// Stops the readers when dropped, also when the writer fails.
+/// Stops the readers when it is dropped, which also happens if the writer fails.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -87,12 +88,12 @@ impl CachedApplication<'_> {
         digits[..end.unwrap_or(digits.len())].parse().ok()
     }
 
-    /// Runs each of `users` in a loop of its own while `write` publishes edition after edition; edition 1 exists
-    /// already. Each of them checks every response.
+    /// Runs each of `users` in a loop of its own while `write` publishes edition after edition. Edition 1 exists
+    /// already. Each user checks its own responses.
     ///
     /// # Panics
-    /// If a reader receives an edition that is older than one written before the request, another user's page, or too
-    /// few responses from the cache.
+    /// If a reader receives another user's page, or an edition older than one that was written before the request, or
+    /// if readers receive too few responses from the cache.
     pub fn run(
         &self,
         users: Vec<Box<dyn FnMut() + Send + '_>>,
@@ -139,7 +140,8 @@ impl CachedApplication<'_> {
             while is_time(next) {
                 write(next);
                 written.store(next, Ordering::SeqCst);
-                // The writer sees the new edition, and so does every reader.
+                // From now on, every reader must see the new edition, which the writer checks at once with a request of
+                // each reader.
                 for reader in self.readers {
                     self.read(reader, &written);
                 }
@@ -163,7 +165,8 @@ impl CachedApplication<'_> {
         counts
     }
 
-    /// Reads once. Returns whether the response was a cache hit.
+    /// Reads and checks a page once. The text of a compressed response is not checked. Returns whether the response was
+    /// a cache hit.
     fn read(&self, reader: &Reader<'_>, written: &AtomicU64) -> bool {
         let before = written.load(Ordering::SeqCst);
         let answer = self.ask("GET", reader.path, reader.lines, "");
@@ -188,7 +191,8 @@ impl CachedApplication<'_> {
     }
 }
 
-/// Waits until readers have received some pages from the cache. Returns false if the readers have failed and are gone.
+/// Waits until readers have received [`HITS`] pages from the cache. Returns false if the readers have failed and are
+/// gone.
 fn some_hits(seen: &Receiver<()>) -> bool {
     // Hits from before this write belong to the previous write.
     while seen.try_recv().is_ok() {}

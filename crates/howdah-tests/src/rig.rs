@@ -1,6 +1,6 @@
 //! The servers to test: Howdah and the two rivals, behind one trait, each serving the same site with the same
-//! `php.ini`. This file contains their common parts; the configuration and start of each server is in a file of its
-//! own.
+//! `php.ini`. This file contains their common parts; the configuration and the start of each server are in a file of
+//! their own.
 
 mod howdah;
 mod mod_php;
@@ -103,14 +103,15 @@ pub struct Site {
     pub howdah_arguments: Vec<String>,
     /// Whether Howdah's listener also accepts HTTP/2 without TLS.
     pub h2c: bool,
-    /// Whether Apache obeys `.htaccess` files, with the modules that they need. Howdah does by default.
+    /// Whether Apache obeys `.htaccess` files and loads the modules that they need. Howdah respects these files by
+    /// default.
     pub htaccess: bool,
     /// A program, with arguments, that starts `howdah`, e.g. `unshare --mount`. Rivals ignore it.
     pub howdah_wrapper: Vec<String>,
 }
 
 impl Site {
-    /// A site without a front controller, served by 4 children.
+    /// Creates a site without a front controller, served by 4 children.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let root = root.into();
         Site {
@@ -170,18 +171,19 @@ impl Site {
     }
 }
 
-/// The one `php.ini` for every server, and the directory with its extensions.
+/// The `php.ini` that all servers share, and the directory with the settings of their extensions.
 ///
-/// Debian's SAPIs read files of their own (`/etc/php/8.2/{fpm,apache2,cgi}`): a comparison with those would compare
-/// configurations. The extensions are those that php-fpm loads; `PHP_INI_SCAN_DIR` makes all servers load them.
+/// By default, Debian's SAPIs read files of their own (`/etc/php/8.2/{fpm,apache2,cgi}`), so a comparison that used
+/// these files would compare configurations. The extensions are those that php-fpm loads; `PHP_INI_SCAN_DIR` makes all
+/// servers load them.
 #[derive(Debug)]
 pub(crate) struct PhpIni {
     pub(crate) file: PathBuf,
     pub(crate) scan_dir: PathBuf,
 }
 
-/// The directives that all servers share: Debian's development values where a test has to see messages, otherwise PHP's
-/// defaults.
+/// The directives that all servers share. They make PHP show and log all messages, accept large uploads, and notice
+/// changed scripts immediately.
 const SHARED_INI: &str = "\
 display_errors = On
 display_startup_errors = On
@@ -226,7 +228,7 @@ impl PhpIni {
     }
 }
 
-/// Returns whether servers must be configured to drop root.
+/// Returns whether the tests run as root, for which some servers need other settings.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

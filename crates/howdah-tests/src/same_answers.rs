@@ -27,7 +27,7 @@ pub fn same_as_over_http1(
     ] {
         let other = ask(&Http2Request::get(path).header(field, value.as_bytes()));
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{field}: {value}\r\n\r\n");
-        let http1 = http::exchange(address, request.as_bytes()).expect("an answer");
+        let http1 = http::exchange(address, request.as_bytes()).expect("a response");
         let facts = |response: &Response| {
             let mut fields: Vec<_> = response.head.headers.0.clone();
             for field in &mut fields {
@@ -46,7 +46,7 @@ pub fn same_as_over_http1(
             assert_eq!(stored, (path == "/page.php").then_some("HIT"), "{value}");
         }
         assert_eq!(facts(&other), facts(&http1), "{path} {value}");
-        // Error pages contain the number of the request.
+        // Error pages contain the number of the request, so their bodies differ.
         assert!(http1.status() >= 400 || other.body == http1.body, "{path}");
     }
 }

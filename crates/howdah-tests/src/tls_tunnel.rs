@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
-/// Returns the settings of a client that trusts `authority` (a PEM file) and speaks `protocol` (a name of ALPN).
+/// Returns the settings of a client that trusts `authority` (a PEM file) and speaks `protocol` (an ALPN name).
 ///
 /// # Panics
 /// If the file cannot be used.
@@ -39,7 +39,8 @@ pub struct TlsTunnel {
 }
 
 impl TlsTunnel {
-    /// Starts a tunnel to the server at `server`, which is trusted according to `config` and receives no server name.
+    /// Starts a tunnel to the server at `server`. The tunnel verifies the server's certificate according to `config`,
+    /// and sends no server name (SNI).
     ///
     /// # Errors
     /// No port or thread is available.

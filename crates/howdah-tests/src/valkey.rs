@@ -47,7 +47,7 @@ impl Valkey {
     /// Starts a server with further arguments, for which `redis-cli` needs the arguments in `login`.
     ///
     /// # Panics
-    /// As [`Valkey::start`].
+    /// As for [`Valkey::start`].
     pub fn configured(more: &[&str], login: &[&str]) -> Valkey {
         let port = free_port();
         let mut arguments = words(&["--port", &port.to_string()]);
@@ -58,7 +58,7 @@ impl Valkey {
     /// Starts a server that speaks TLS only, with the certificate `valkey` of the authority in `directory`.
     ///
     /// # Panics
-    /// As [`Valkey::start`].
+    /// As for [`Valkey::start`].
     pub fn tls(directory: &Path) -> Valkey {
         Valkey::tls_with(directory, &[], &[])
     }
@@ -84,7 +84,7 @@ impl Valkey {
     /// Starts a Sentinel for `primary`, which it calls `main` and replaces after one second of silence.
     ///
     /// # Panics
-    /// As [`Valkey::start`].
+    /// As for [`Valkey::start`].
     pub fn sentinel(primary: &Valkey) -> Valkey {
         let port = free_port();
         let scratch = Scratch::new("sentinel");
@@ -126,7 +126,7 @@ impl Valkey {
     }
 
     fn wait(&self) {
-        wait_until("Valkey to answer", Duration::from_secs(20), || {
+        wait_until("Valkey to respond", Duration::from_secs(20), || {
             let pong = self.client(&["PING"]).output();
             pong.is_ok_and(|output| output.stdout.starts_with(b"PONG"))
         });

@@ -1,6 +1,6 @@
-//! A WordPress that is already installed, for measurements: Debian's package with its default theme and one post, on a
-//! private MariaDB, set up with PHP's command line. The journey through WordPress's own installer is
-//! `tests/apps/wordpress.rs`.
+//! A WordPress that is already installed, for tests and measurements: Debian's package with its default theme and one
+//! post, on a private MariaDB, installed with PHP's command line. `tests/apps/wordpress.rs` tests WordPress's own
+//! installer.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,8 +10,8 @@ use crate::rig::Site;
 use crate::scratch::{Scratch, copy_tree, repository, run};
 use howdah_machine::php;
 
-/// The host name for which WordPress is configured, whatever port a server listens on: send it as `Host`, otherwise
-/// WordPress redirects there.
+/// The host name for which WordPress is configured, whatever port a server listens on: send it as `Host`, because
+/// WordPress redirects requests for other hosts to it.
 pub const HOST: &str = "wordpress.test";
 /// A text on the home page.
 pub const MARK: &str = "Welcome to WordPress";
@@ -49,15 +49,16 @@ impl WordpressHome {
     /// Prepares a WordPress for another address.
     ///
     /// # Panics
-    /// As [`WordpressHome::prepare`].
+    /// As for [`WordpressHome::prepare`].
     pub fn prepare_at(url: &str) -> WordpressHome {
         WordpressHome::installed("", url)
     }
 
-    /// Prepares a WordPress in a subfolder of the site, e.g. `/blog`, with a page that is not WordPress's at the root.
+    /// Prepares a WordPress in a subfolder of the site, e.g. `/blog`, with a page at the root that does not belong to
+    /// WordPress.
     ///
     /// # Panics
-    /// As [`WordpressHome::prepare`].
+    /// As for [`WordpressHome::prepare`].
     pub fn prepare_in(folder: &'static str) -> WordpressHome {
         WordpressHome::installed(folder, &format!("http://{HOST}{folder}"))
     }
@@ -81,7 +82,7 @@ impl WordpressHome {
             INSTALL.replace("SITE", &site.display().to_string()),
         );
         let said = run(Command::new(php::expand_placeholders("php{php}")).arg(&install));
-        assert!(said.contains(HOST), "the installation said: {said}");
+        assert!(said.contains(HOST), "the installation printed: {said}");
         WordpressHome {
             scratch,
             folder,

@@ -50,7 +50,7 @@ impl Howdah {
         command.args(&site.howdah_arguments);
         // In mode `fastcgi`, php.ini belongs to the operator of PHP, and Howdah rejects an argument that names one.
         if !site.howdah_arguments.iter().any(|word| word == "fastcgi") {
-            // Of all variables of the server's environment, scripts see only those that are named.
+            // Scripts see only those variables of the server's environment that `--env` names.
             let names = site.environment.iter().map(|(name, _)| name);
             command
                 .args(names.flat_map(|name| ["--env", name]))
@@ -86,7 +86,7 @@ impl Howdah {
     /// Returns the address on which Howdah listens for HTTPS, if it was started with such an address.
     ///
     /// # Panics
-    /// If Howdah does not print it; the message contains its log.
+    /// If Howdah does not print the address; the message contains Howdah's log.
     pub fn tls_address(&self) -> SocketAddr {
         const LISTENING: &str = "howdah: listening on https://";
         self.process.wait_for_line(LISTENING, START, |line| {

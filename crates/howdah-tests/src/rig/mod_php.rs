@@ -1,6 +1,6 @@
-//! Apache with the prefork MPM and mod_php: PHP inside the server's processes, the second rival whose responses are
-//! compared with Howdah's. As root, Apache's children become `www-data`, so the directories that scripts write to must
-//! be writable by every user.
+//! Apache with the prefork MPM and mod_php: PHP runs inside the server's processes. It is the second rival whose
+//! responses are compared with Howdah's. As root, Apache's children become `www-data`, so the directories that scripts
+//! write to must be writable by every user.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::process::Process;
 use crate::scratch::Scratch;
 use howdah_machine::php;
 
-/// One private Apache.
+/// A running private Apache.
 #[derive(Debug)]
 pub struct ModPhp {
     address: SocketAddr,
@@ -21,7 +21,7 @@ pub struct ModPhp {
 }
 
 /// Closes the descriptors that this process happens to have inherited. Apache would pass them on to scripts, which
-/// should find only Apache's own.
+/// should find only the descriptors that Apache itself has opened.
 const ALONE: &str = r#"for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -gt 2 ] && eval "exec $fd>&-"; done 2>/dev/null; exec "$0" "$@""#;
 
 impl ModPhp {

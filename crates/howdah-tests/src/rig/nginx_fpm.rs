@@ -1,5 +1,5 @@
-//! nginx in front of php-fpm, joined as in Debian's snippets: a unix socket, a static pool, `fastcgi_split_path_info`,
-//! `try_files`. It is not tuned for speed.
+//! nginx in front of php-fpm, connected as in Debian's snippets: a unix socket, a static pool,
+//! `fastcgi_split_path_info`, `try_files`. It is not tuned for speed.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::process::{Process, wait_until};
 use crate::scratch::Scratch;
 use howdah_machine::php;
 
-/// Both programs, in one private directory.
+/// The two running programs, which share a private directory.
 #[derive(Debug)]
 pub struct NginxFpm {
     address: SocketAddr,
@@ -22,7 +22,7 @@ pub struct NginxFpm {
     _scratch: Scratch,
 }
 
-/// php-fpm alone, behind a unix socket: a static pool.
+/// php-fpm alone, with a static pool, on a unix socket or a TCP address.
 #[derive(Debug)]
 pub struct Fpm {
     /// The path of the socket; empty if php-fpm listens on TCP.
@@ -159,8 +159,8 @@ fn nginx_conf(site: &Site, address: SocketAddr, socket: &Path, prefix: &Path) ->
     let root = site.root.display();
     let socket = socket.display();
     let prefix = prefix.display();
-    // The settings are those of /etc/nginx/snippets/fastcgi-php.conf and fastcgi.conf; $path_info is saved because
-    // try_files resets it.
+    // The settings are those of /etc/nginx/snippets/fastcgi-php.conf and fastcgi.conf; $fastcgi_path_info is saved in
+    // $path_info because try_files resets it.
     format!(
         r#"{user}
 daemon off;

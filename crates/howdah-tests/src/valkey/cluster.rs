@@ -27,7 +27,7 @@ fn arguments() -> (Vec<String>, String) {
 }
 
 impl ValkeyCluster {
-    /// Starts the nodes, and waits until they agree on the owner of each slot.
+    /// Starts the nodes, and waits until each of them reports that the cluster works and that replication is up.
     ///
     /// # Panics
     /// If the cluster does not start.
@@ -38,7 +38,7 @@ impl ValkeyCluster {
     /// Starts a cluster that speaks TLS only, as [`Valkey::tls`] does, and requires this password.
     ///
     /// # Panics
-    /// As [`ValkeyCluster::start`].
+    /// As for [`ValkeyCluster::start`].
     pub fn tls(primaries: usize, directory: &Path, password: &str) -> ValkeyCluster {
         let tls = ["--tls-cluster", "yes", "--tls-replication", "yes"];
         let login = ["--requirepass", password, "--masterauth", password];
@@ -54,7 +54,7 @@ impl ValkeyCluster {
             let (more, port) = arguments();
             let more: Vec<&str> = more.iter().map(String::as_str).collect();
             let node = start(&more);
-            // If two nodes had the same epoch, they would have to agree on another one.
+            // If two nodes had the same epoch, they would first have to agree on different ones.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
             if number < primaries {
                 let first = (number * SLOTS / primaries).to_string();
@@ -111,7 +111,8 @@ impl ValkeyCluster {
         (0..primaries).find(is_above).expect("a slot")
     }
 
-    /// Moves a slot with its keys from one primary to another while the cluster is in use.
+    /// Moves a slot with its keys, of which there may be at most 100, from one primary to another while the cluster is
+    /// in use.
     ///
     /// # Panics
     /// If a node does not respond.
