@@ -65,7 +65,7 @@ fn readers_of_the_guestbook_get_no_private_and_no_stale_page() {
             .shows("Log out keeper");
     };
     edit(1);
-    // A session without a user: its notices and tokens are personal.
+    // This visitor has a session but has not logged in; the session's notices and tokens are personal.
     let mut visitor = Browser::new(server.address());
     visitor.get("/sign").shows("Sign the book");
     let users: Vec<Box<dyn FnMut() + Send>> = vec![
@@ -92,7 +92,7 @@ fn log_in(server: &Howdah) -> Browser {
     keeper
 }
 
-/// As in `mediawiki.rs`: the package without extensions, links into /var/lib, and translations.
+/// Copies the package as in `mediawiki.rs`: without the extensions, the links into /var/lib, and the translations.
 const COPY: &str = r#"cd "$0" && find . \( -path ./extensions-core -o -type l \) -prune -o \
     -type f ! \( -path '*/i18n/*' -name '*.json' ! -name en.json \) -print0 \
     | tar --null -T - -cf - | tar -xf - -C "$1""#;
@@ -100,7 +100,7 @@ const COPY: &str = r#"cd "$0" && find . \( -path ./extensions-core -o -type l \)
 const SETTINGS: &str = r#"
 $wgServer = 'http://' . ($_SERVER['HTTP_HOST'] ?? 'localhost');
 $wgArticlePath = '/index.php/$1'; $wgPingback = false; $wgUseImageMagick = false;
-// What the administrator has to set: without it every page is private.
+// The administrator has to set this, because otherwise every page is private.
 $wgUseCdn = true; $wgCdnMaxAge = 600;
 "#;
 
@@ -137,7 +137,8 @@ fn readers_of_mediawiki_get_no_private_and_no_stale_page() {
         ])
         .arg(scratch.join("data"))
         .args(["Caravanserai", "Keeper"]));
-    let settings = std::fs::read_to_string(root.join("LocalSettings.php")).expect("was written");
+    let settings = std::fs::read_to_string(root.join("LocalSettings.php"))
+        .expect("the installer wrote LocalSettings.php");
     scratch.write("site/LocalSettings.php", settings + SETTINGS);
     run(maintenance("createAndPromote.php").args(["Guest", "eight wise masters"]));
     run(Command::new("chmod")

@@ -71,7 +71,7 @@ fn visitor_signs_with_a_picture_and_finds_the_entry_again() {
     let thumb = visitor.get(&format!("/thumb/{source}"));
     assert_eq!(image::dimensions(&thumb.response.body), (320, 160));
 
-    // A repeated request for the picture costs little: its tag gets a 304 without a body.
+    // A repeated request that states the thumbnail's tag gets a 304 without a body.
     let tag = thumb
         .response
         .header("ETag")
@@ -109,7 +109,7 @@ fn keeper_logs_in_edits_deletes_and_logs_out() {
     assert_ne!(
         before.as_deref(),
         keeper.cookie("guestbook"),
-        "logging in changes the session's id"
+        "logging in must change the session's id"
     );
 
     keeper
@@ -234,12 +234,13 @@ fn static_files_have_their_types() {
 #[test]
 fn events_arrive_one_by_one_while_the_script_runs() {
     let book = guestbook();
-    let mut connection = Connection::open(book.server.address()).expect("connects");
+    let mut connection =
+        Connection::open(book.server.address()).expect("the server accepts the connection");
     let begun = Instant::now();
     connection
         .send("GET /live/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .expect("sent");
-    let head = connection.read_head().expect("a head");
+        .expect("the request can be sent");
+    let head = connection.read_head().expect("a status line and headers");
     assert_eq!(
         head.headers.get("Content-Type"),
         Some("text/event-stream;charset=UTF-8")
@@ -262,6 +263,6 @@ fn events_arrive_one_by_one_while_the_script_runs() {
     );
     assert!(
         arrivals[9] - arrivals[0] > Duration::from_secs(2),
-        "the events came together: {arrivals:?}"
+        "the events arrived together: {arrivals:?}"
     );
 }

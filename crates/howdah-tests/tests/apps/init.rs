@@ -1,5 +1,5 @@
-//! `howdah init` on real applications: its output is checked by `howdah check` and served by `howdah serve`, beside the
-//! same application served without a configuration.
+//! `howdah init` for real applications: `howdah check` accepts the configuration that it writes, and `howdah serve`
+//! serves the application with this configuration as it does without one.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the output of `howdah init` in the application's directory.
+/// Runs `howdah init` in the application's directory, checks the configuration that it writes, and returns its output.
 fn init(directory: &Path) -> String {
     let output = howdah(directory, &["init"]);
     let (said, complaint) = (text(&output.stdout), text(&output.stderr));
@@ -41,7 +41,7 @@ fn init(directory: &Path) -> String {
     said
 }
 
-/// A running server.
+/// A running `howdah serve` for an application.
 struct InitializedServer {
     process: Process,
     address: SocketAddr,
@@ -91,7 +91,7 @@ fn answers_as_without(
     environment: &[(&str, String)],
     paths: &[&str],
 ) -> Response {
-    // The user that the file names when root writes it.
+    // If root runs `howdah init`, the configuration names this user.
     let user = match is_root() {
         true => &["--user", "www-data"][..],
         false => &[],
@@ -183,7 +183,7 @@ fn project_around_its_web_directory_is_served_by_what_is_written_as_without_it()
     let paths = ["/", "/note/new", "/login", "/src/Kernel.php", "/none.css"];
     let answer = answers_as_without(&symfony, &[], &paths);
     assert!(answer.text().contains("No notes"));
-    // With its configuration, the application may be moved.
+    // The application can be moved together with its configuration.
     fs::rename(&symfony, scratch.join("moved")).unwrap();
     let moved = InitializedServer::start(scratch.path(), &["--config", "moved/howdah.toml"], &[]);
     assert_eq!(moved.get("/").status(), 200);

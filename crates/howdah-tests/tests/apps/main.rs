@@ -1,4 +1,4 @@
-//! Real applications, used by their owners and visitors as people use them.
+//! Tests of real applications, which are used as their owners, visitors and API clients use them.
 
 #[cfg(feature = "packages")]
 mod cache_applications;

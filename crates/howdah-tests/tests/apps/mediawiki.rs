@@ -80,7 +80,7 @@ impl Wiki {
             seen.push(page.location.clone());
             assert!(
                 seen.len() < 12,
-                "the installer goes in circles: {seen:?} {:?}\n{}",
+                "the installer does not reach its last page: {seen:?} {:?}\n{}",
                 page.form("page="),
                 page.excerpt()
             );
@@ -187,7 +187,7 @@ impl Wiki {
             .get("/index.php/%C3%89l%C3%A9phant")
             .shows("<b>remember</b>");
         assert_eq!(reader.get("/index.php/No_such_page").status(), 404);
-        // A conditional request for an old page with its date: the page has not changed.
+        // A conditional request with the page's date gets a 304, because the page has not changed since.
         let seen = reader.get("/index.php/%C3%89l%C3%A9phant").response;
         let date = seen
             .header("Last-Modified")
@@ -291,7 +291,7 @@ impl Wiki {
         assert_eq!(found.location, "/index.php/%C3%89l%C3%A9phant");
     }
 
-    /// Uses api.php with a token, and rest.php, whose whole address is PATH_INFO.
+    /// Uses api.php with a token, and rest.php, whose routes are in PATH_INFO.
     fn programs_use_the_interface(&mut self) {
         let token = self
             .editor

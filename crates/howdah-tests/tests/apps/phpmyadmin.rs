@@ -1,5 +1,5 @@
-//! phpMyAdmin as a database's owner uses it: log in, create, import, browse, search, edit, export, log out. It is
-//! Debian's package, with a private MariaDB.
+//! phpMyAdmin as a database's owner uses it, who logs in, imports a table, browses, searches, edits and exports it, and
+//! logs out. It is Debian's package, with a private MariaDB.
 
 use std::path::Path;
 
@@ -47,7 +47,8 @@ impl Admin {
                 temporary.display()
             ),
         );
-        // The package looks for both under /etc and /var/lib, which belong to the machine.
+        // The package looks for its configuration under /etc and for its temporary files under /var/lib, which belong
+        // to the machine, so the copy is changed to use the test's own.
         let paths = root.join("libraries/vendor_config.php");
         let text = std::fs::read_to_string(&paths).expect("the package has vendor_config.php");
         let ours = text
@@ -59,7 +60,7 @@ impl Admin {
                 "'/var/lib/phpmyadmin/tmp/'",
                 &format!("'{}/'", temporary.display()),
             );
-        assert_ne!(text, ours, "the package's paths have changed");
+        assert_ne!(text, ours, "the package contains other paths than expected");
         std::fs::write(&paths, ours).expect("the copy is writable");
         let server = ServerKind::chosen().start(&Site::new(root).ini("display_errors", "Off"));
         let browser = Browser::new(server.address());
@@ -108,7 +109,7 @@ impl Admin {
         .set("server", "1")
     }
 
-    /// Does what the page's scripts do: sends a request and reads JSON.
+    /// Sends a form as the page's scripts do, and returns the message of the JSON response.
     #[track_caller]
     fn ajax(&mut self, form: &Form) -> String {
         let page = self

@@ -25,7 +25,7 @@ $done = match ($_GET['do']) {
 echo json_encode([$done, getmypid()]);
 ";
 
-/// Values that come back unchanged, and values that cannot be stored.
+/// Stores values that must come back unchanged, and values that cannot be stored. Prints `ok` or the mistakes.
 const VALUES: &str = r#"<?php
 class Point { public $x = 1; protected $y = [2]; private ?Point $next = null; function link() { $this->next = $this; return $this; } }
 class Closed { public function __serialize(): array { throw new LogicException('not to be kept'); } }
@@ -50,27 +50,27 @@ if (isset($_GET['damaged'])) {
 }
 $wrong = [];
 foreach ($values as $i => $value) {
-    if (!howdah_cache_set("value $i", $value)) $wrong[] = "$i is not kept";
+    if (!howdah_cache_set("value $i", $value)) $wrong[] = "$i is not stored";
 }
 foreach ($values as $i => $value) {
     $back = howdah_cache_get("value $i", 'default');
     if (gettype($back) !== gettype($value) || serialize($back) !== serialize($value)) $wrong[] = "$i: " . substr(serialize($back), 0, 200);
 }
 $pair = howdah_cache_get('value 24');
-if ($pair[0] !== $pair[1]) $wrong[] = 'one object in two places became two';
+if ($pair[0] !== $pair[1]) $wrong[] = 'one object in two places became two objects';
 $list = [1, 2];
 $reference = &$list[0];
 howdah_cache_set('reference', $list);
-if (howdah_cache_get('reference') !== [1, 2]) $wrong[] = 'a reference';
+if (howdah_cache_get('reference') !== [1, 2]) $wrong[] = 'a reference is not stored as its value';
 howdah_cache_set('by name', 1, 0, ['t']);
 $got = howdah_cache_get('by name');
 $got++;
-if (howdah_cache_get('by name') !== 1) $wrong[] = 'what was got is not a copy';
+if (howdah_cache_get('by name') !== 1) $wrong[] = 'a value that was read is not a copy';
 $asks = new Asks;
 $asks->text = str_repeat('t', 3000);
 howdah_cache_set('other', str_repeat('x', 9000));
 howdah_cache_set('asks', $asks);
-if (howdah_cache_get('asks')?->text !== $asks->text) $wrong[] = 'a class that asks, too, when it wakes up';
+if (howdah_cache_get('asks')?->text !== $asks->text) $wrong[] = 'an object that reads the cache in __wakeup() came back changed';
 foreach ([
     'closure' => fn () => howdah_cache_set('bad', fn () => 1),
     'refuses' => fn () => howdah_cache_set('bad', new Closed),
@@ -82,9 +82,9 @@ foreach ([
 ] as $what => $call) {
     try { $call(); $wrong[] = "$what is not refused"; } catch (Throwable) {}
 }
-if (howdah_cache_get('bad', 'none') !== 'none') $wrong[] = 'something refused was kept';
-if (howdah_cache_get('absent', ['d' => 1]) !== ['d' => 1]) $wrong[] = 'the default';
-if (howdah_cache_set('huge', str_repeat('x', 12 << 20)) || howdah_cache_get('huge') !== null) $wrong[] = 'too large';
+if (howdah_cache_get('bad', 'none') !== 'none') $wrong[] = 'a refused value was stored';
+if (howdah_cache_get('absent', ['d' => 1]) !== ['d' => 1]) $wrong[] = 'the default value is not returned';
+if (howdah_cache_set('huge', str_repeat('x', 12 << 20)) || howdah_cache_get('huge') !== null) $wrong[] = 'a value that is too large was stored';
 echo $wrong ? implode("\n", $wrong) : 'ok';
 "#;
 
@@ -121,7 +121,7 @@ fn shared_value_is_found_by_another_process_after_its_writer_was_killed() {
     assert_eq!(kept, true);
     let pid = rustix::process::Pid::from_raw(writer as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    fixture.wait("another process finds it", |fixture| {
+    fixture.wait("another process to find the value", |fixture| {
         let (found, reader) = ask(fixture, "do=get");
         assert_eq!(found, "kept");
         reader != writer
@@ -143,7 +143,8 @@ fn shared_value_is_found_by_another_process_after_its_writer_was_killed() {
     );
 }
 
-/// The next request of a worker has read nothing yet, and sees what other processes have written since the last one.
+/// Each request of a worker reads the shared cache again, so it sees values that other processes have written since the
+/// worker's previous request.
 #[test]
 fn workers_share_it_and_each_request_begins_anew() {
     let worker = "mode = \"worker\"\nworker = \"SCRATCH/site/worker.php\"\n";
@@ -160,7 +161,8 @@ fn workers_share_it_and_each_request_begins_anew() {
         .children(2)
         .pool(&format!("{ON}{worker}"))
         .start();
-    // Two concurrent requests, each in a worker of its own, which continue one after the other from their gates.
+    // Sends two concurrent requests, each to a worker of its own, and lets them continue from their gates one after the
+    // other.
     let both = |queries: [&str; 2]| {
         let held = queries.map(|query| {
             let name = query.replace(['=', '&'], "-");
@@ -182,7 +184,7 @@ fn workers_share_it_and_each_request_begins_anew() {
     assert_eq!(ask(&fixture, "do=get").0, "second");
 }
 
-/// Damages the memory as a broken extension may do. Any value may be read, but no process is harmed.
+/// Damages the memory as a broken extension may do. Afterwards, reads may return any value, but no process may crash.
 #[test]
 fn damaged_memory_harms_no_process() {
     let fixture = served("shared-cache-damaged", ON);
@@ -213,7 +215,7 @@ fn damaged_memory_harms_no_process() {
             keys.extend(found.map(|(at, _)| address(from) + at as u64));
         }
     }
-    assert!(keys.len() > 20, "{} keys", keys.len());
+    assert!(keys.len() > 20, "only {} keys were found", keys.len());
     let mut state = 7u64;
     let mut random = |below: usize| {
         state = state
@@ -249,20 +251,21 @@ fn without_memory_for_it_nothing_is_kept_and_nothing_fails() {
     }
 }
 
-/// The previous pool continues with its requests, and their changes are unknown to the new pool.
+/// The previous pool finishes its requests, and the new pool does not learn of the changes that they make. So the new
+/// pool starts with an empty cache, and stores nothing until the previous pool has exited.
 #[test]
 fn reload_begins_with_nothing_and_waits_for_the_pool_before() {
     let fixture = served("shared-cache-reload", ON);
     assert_eq!(ask(&fixture, "do=set&value=before").0, true);
     fixture.reload();
     assert_eq!(ask(&fixture, "do=get").0, serde_json::Value::Null);
-    fixture.wait("the pool before has ended", |fixture| {
+    fixture.wait("the previous pool to exit", |fixture| {
         ask(fixture, "do=set&value=after").0 == true
     });
     assert_eq!(ask(&fixture, "do=get").0, "after");
 }
 
-/// This also holds if the previous pool was itself waiting, and exits first.
+/// The new pool waits for both earlier pools, even if the second one was itself still waiting and exits first.
 #[test]
 fn after_two_reloads_it_waits_for_both_pools_before() {
     for first in [0, 1] {
@@ -285,12 +288,15 @@ fn after_two_reloads_it_waits_for_both_pools_before() {
         let (standing, answer) = held.remove(first);
         standing.open();
         answer.answer();
-        fixture.wait("the first has ended", |_| !is_alive(pids[first]));
+        fixture.wait("the first process to exit", |_| !is_alive(pids[first]));
         assert_eq!(ask(&fixture, "do=set").0, false);
         let (standing, answer) = held.remove(0);
         standing.open();
         answer.answer();
-        fixture.wait("both have ended", is_open);
+        fixture.wait(
+            "the shared cache to open after both pools have exited",
+            is_open,
+        );
         assert_eq!(ask(&fixture, "do=set").0, true);
     }
 }
@@ -308,7 +314,7 @@ fn command_line_change_empties_the_shared_cache() {
     assert_eq!(ask(&fixture, "do=get").0, "value");
 }
 
-/// Serves the scripts of `tests/apps/shared-cache` and checks that this script reports success for all its checks.
+/// Serves the scripts of `tests/apps/shared-cache` and checks that `script` reports success for all its checks.
 fn checked(name: &str, script: &str, pool: &str, environment: &[(&str, &str)]) {
     let site = Site::new(repository().join("tests/apps/shared-cache")).children(2);
     let mut fixture = Fixture::of(name, site).pool(pool);
@@ -334,7 +340,7 @@ fn a_real_wordpress_finds_its_object_cache_as_it_knows_it() {
     let home = WordpressHome::prepare();
     let root = home.site().root.display().to_string();
     let wordpress = [("WORDPRESS", root.as_str())];
-    // The expected behaviour is that of WordPress's own cache.
+    // The checks run first against WordPress's own cache, whose behaviour is the expected one.
     checked("shared-cache-core", "/object-cache.php", "", &wordpress);
     let scratch = Scratch::new("shared-cache-advice");
     let advice = |pool: &str| {

@@ -23,7 +23,8 @@ fn symfony_from_logging_in_to_logging_out() {
     from_logging_in_to_logging_out(NotesApplication::prepare(Vec::new()));
 }
 
-/// There are two workers, so the requests of a session meet a kernel that others have used in the meantime.
+/// There are two workers, so a request of a session may reach a kernel that has handled other requests since the
+/// previous request of the session.
 #[test]
 fn symfony_in_a_worker_from_logging_in_to_logging_out() {
     let mode = ["--mode", "worker", "--worker"].map(str::to_owned).to_vec();
@@ -43,7 +44,7 @@ fn from_logging_in_to_logging_out(mut notes: NotesApplication) {
 }
 
 impl NotesApplication {
-    /// Prepares the site. The path of the worker script is appended to the command-line words in `mode`; if these are
+    /// Prepares the site. The path of the worker script is appended to the command-line words in `mode`; if `mode` is
     /// empty, there is no worker.
     fn prepare(mut mode: Vec<String>) -> Self {
         let scratch = Scratch::new("symfony");
@@ -78,7 +79,7 @@ impl NotesApplication {
         let asked = self.author.get("/note/new");
         assert_eq!(
             asked.location, "/login",
-            "a page for authors asks who it is"
+            "a page for authors should lead to the login form"
         );
         self.author
             .fill(
@@ -95,7 +96,7 @@ impl NotesApplication {
         page.shows("Log out author");
         assert_eq!(
             page.location, "/note/new",
-            "and then goes where one wanted to"
+            "the login should lead back to the requested page"
         );
     }
 
@@ -148,7 +149,7 @@ impl NotesApplication {
         assert_eq!((again.status(), again.body.len()), (304, 0));
         self.author.headers.clear();
 
-        // A file that is not a picture, and an empty one, is rejected, and the form is shown again.
+        // A form with an empty title and a file that is not a picture is rejected and shown again.
         let form = self
             .author
             .get("/note/new")
@@ -207,7 +208,7 @@ impl NotesApplication {
             (refused.status(), refused.header("WWW-Authenticate")),
             (401, Some("Basic realm=\"Notes\""))
         );
-        // author:papyrus
+        // These are the credentials `author:papyrus` in Base64.
         program
             .headers
             .push(("Authorization".into(), "Basic YXV0aG9yOnBhcHlydXM=".into()));
@@ -242,17 +243,17 @@ impl NotesApplication {
 
     fn answers_stream_and_work_goes_on_after_them(&mut self) {
         let address = self.server.address();
-        let mut connection = Connection::open(address).expect("connects");
+        let mut connection = Connection::open(address).expect("the server accepts the connection");
         let begun = Instant::now();
         connection
             .send("GET /stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            .expect("sent");
-        let head = connection.read_head().expect("a head");
+            .expect("the request can be sent");
+        let head = connection.read_head().expect("a status line and headers");
         let mut framing = framing_of("GET", &head).expect("a framing");
         let first = connection
             .read_piece(&mut framing, &mut Headers::default())
             .expect("a piece")
-            .expect("not the end");
+            .expect("the response does not end before its first part");
         let until_first = begun.elapsed();
         let mut text = first;
         while let Some(piece) = connection
@@ -264,11 +265,11 @@ impl NotesApplication {
         assert_eq!(String::from_utf8_lossy(&text), "part 1\npart 2\npart 3\n");
         assert!(
             begun.elapsed() - until_first > Duration::from_millis(100),
-            "the parts came together"
+            "the parts arrived together"
         );
         // kernel.terminate runs after the response, so its effect appears a moment later.
         wait_until(
-            "the request to be counted after its answer",
+            "the request to be counted after its response",
             Duration::from_secs(10),
             || get(address, "/seen").json()["/stream"] == 1,
         );
@@ -286,13 +287,13 @@ impl NotesApplication {
             assert_eq!(answer.status(), status, "{path}");
             assert!(
                 !answer.text().contains("LogicException"),
-                "{path} tells too much"
+                "{path} reveals the exception"
             );
         }
         wait_until("the exception in the log", Duration::from_secs(10), || {
             self.server.log().contains("broken on purpose")
         });
-        // Files outside public/ have no address.
+        // Files outside public/ cannot be requested.
         for path in [
             "/../src/Kernel.php",
             "/..%2fvar/notes.sqlite",

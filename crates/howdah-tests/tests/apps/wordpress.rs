@@ -85,7 +85,7 @@ impl Blog {
             )
             .shows("Run the installation");
 
-        // Settings of an administrator who has neither a mail server nor internet access.
+        // These are the settings of an administrator who has neither a mail server nor internet access.
         let path = self.scratch.join("site/wp-config.php");
         let text = std::fs::read_to_string(&path).expect("the installer wrote wp-config.php");
         let ours = "define('DISABLE_WP_CRON', true); define('WP_HTTP_BLOCK_EXTERNAL', true);\ndefine('WP_ENVIRONMENT_TYPE', 'local'); define('WP_DEBUG_LOG', true);\n";
@@ -131,7 +131,7 @@ impl Blog {
             "{}",
             dashboard.location
         );
-        // PHP concatenates the dashboard's scripts, and likewise its styles.
+        // A script of WordPress concatenates the dashboard's styles.
         let text = dashboard.text();
         let bundle = attributes(&text, "link", "href")
             .into_iter()
@@ -217,7 +217,7 @@ impl Blog {
         assert!(feed.text().contains("<title>On elephants</title>"));
         let missing = reader.get("/no-such-page/");
         assert_eq!(missing.status(), 404);
-        // The class that WordPress gives this page in every theme.
+        // In every theme, WordPress gives this page the class `error404`.
         let excerpt = missing.excerpt();
         assert!(missing.text().contains("error404"), "{excerpt}");
         let year = reader.get("/category/uncategorized/");
@@ -234,7 +234,7 @@ impl Blog {
         reader.headers.push(("If-None-Match".into(), tag));
         let again = reader.request("GET", "/feed/", None);
         assert_eq!((again.status(), again.body.len()), (304, 0));
-        // Requests files beside the scripts.
+        // Static files beside the scripts are sent, and the source of a script is not.
         let script = get(
             self.server.address(),
             "/wp-includes/js/jquery/jquery.min.js",
@@ -336,7 +336,7 @@ impl Blog {
                 .is_some_and(|text| text.contains("twice")),
             "{edited}"
         );
-        // Uses the list's quick edit, over admin-ajax.
+        // Uses the list's quick edit, which is sent to admin-ajax.php.
         let list = self.owner.get("/wp-admin/edit.php");
         let token = forms(&list.text())
             .iter()
@@ -402,7 +402,9 @@ impl Blog {
             &format!("/wp-json/wp/v2/comments?status=hold&post={post}"),
             &Value::Null,
         );
-        let id = waiting[0]["id"].as_u64().expect("the comment waits");
+        let id = waiting[0]["id"]
+            .as_u64()
+            .expect("the comment waits for moderation");
         self.rest(
             "POST",
             &format!("/wp-json/wp/v2/comments/{id}"),

@@ -1,6 +1,6 @@
 //! WordPress with the page cache on, used by several people at once: anonymous readers, an owner who is logged in and
-//! writes, another user, and a commenter. Every response is checked: no page of one user reaches another, no page is
-//! older than what was written before its request, and the cache produces hits. WordPress is at the root of a site, and
+//! writes, another user, and a commenter. Every response is checked: no user gets another user's page, no page is older
+//! than a write that preceded its request, and the cache produces hits. WordPress is tested at the root of a site and
 //! in a subfolder.
 
 use howdah_tests::fixture::Fixture;
@@ -48,7 +48,7 @@ fn rename(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u64
     assert_eq!(answer.status(), 302, "{}", answer.text());
 }
 
-/// Publishes a new text of the first post, as the editor does: over the REST interface.
+/// Publishes a new text of the first post over the REST interface, as the editor does, and checks that readers see it.
 fn publish(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u64) {
     let path = format!("{folder}/wp-admin/admin-ajax.php?action=rest-nonce");
     let token = drive.ask("GET", &path, owner, "").text();
@@ -57,7 +57,7 @@ fn publish(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u6
     let form = format!("title=Hello&content=Text+{edition}&status=publish");
     let answer = drive.ask("POST", &path, &lines, &form);
     assert_eq!(answer.status(), 200, "{}", answer.text());
-    // Every reader sees the new text from now on.
+    // From now on, every reader must see the new text.
     let post = drive.ask("GET", &format!("{folder}/?p=1"), "", "").text();
     assert!(post.contains(&format!("Text {edition}")), "{post}");
 }
@@ -133,16 +133,17 @@ fn readers_of_wordpress_get_no_private_and_no_stale_page() {
 }
 
 #[test]
-fn nor_where_wordpress_lies_in_a_subfolder() {
+fn readers_of_wordpress_in_a_subfolder_get_no_private_and_no_stale_page() {
     by_several_people_at_once("/blog", false);
 }
 
 #[test]
-fn nor_where_wordpress_keeps_what_it_reads_in_the_shared_cache() {
+fn readers_of_wordpress_with_an_object_cache_get_no_private_and_no_stale_page() {
     by_several_people_at_once("", true);
 }
 
-/// Does what plugins and jobs do, without any other request to the page; it is requested with GET.
+/// A script that makes the changes that plugins and jobs make. It is requested with GET, so the method does not reveal
+/// that it writes.
 const ACTION_SCRIPT: &str = r"<?php
 require __DIR__ . '/wp-load.php';
 $what = $_GET['what'];
@@ -176,13 +177,13 @@ fn changes_in_wordpress_are_seen_by_the_next_reader() {
     let address = server.address();
     let get = |path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
-        let page = exchange(address, request.as_bytes()).expect("an answer");
+        let page = exchange(address, request.as_bytes()).expect("a response");
         assert_eq!(page.status(), 200, "{path}: {}", page.text());
         page
     };
     let is_hit = |page: &Response| page.header("X-Cache") == Some("HIT");
     let run = |what: &str| assert_eq!(get(&format!("/do.php?what={what}")).text(), "done");
-    // The first visits make WordPress create the data that it creates only once.
+    // The first visit makes WordPress create the data that it creates only once.
     run("noise");
     for (what, path, words) in [
         ("publish", "/", "Published by itself"),
@@ -191,20 +192,20 @@ fn changes_in_wordpress_are_seen_by_the_next_reader() {
         ("option", "/", "Renamed by itself"),
         ("shutdown", "/", "Renamed at last"),
     ] {
-        // The first visit writes data that is created once, the next one shows that the page can be stored, and the one
-        // after finds it stored. A busy machine may need a few more visits.
+        // The first visit writes data that is created once, the second shows that the page can be stored, and the third
+        // may find it stored. A busy machine may need a few more visits.
         let visits: Vec<_> = (0..10).map(|_| get(path)).collect();
-        let page = visits.last().expect("there were ten");
+        let page = visits.last().expect("there were ten visits");
         assert!(
             is_hit(page) && !page.text().contains(words),
-            "{what}: {path} is in the cache: {:?}",
+            "{what}: {path} should be a cache hit without {words:?}: {:?}",
             visits.iter().map(|page| &page.head).collect::<Vec<_>>()
         );
         run("noise");
         let page = get(path);
         assert!(
             is_hit(&page),
-            "{what}: a visit that counts itself makes nothing old: {:?}",
+            "{what}: a visit that only counts itself must not invalidate a page: {:?}",
             page.head
         );
         run(what);
@@ -212,7 +213,7 @@ fn changes_in_wordpress_are_seen_by_the_next_reader() {
         let text = page.text();
         assert!(
             !is_hit(&page) && text.contains(words),
-            "{what}: {path}: {text}"
+            "{what}: {path} should be a new page with {words:?}: {text}"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! WordPress with `.htaccess` files as its owners have them, under Howdah with `htaccess = "on"` and under Apache: one
 //! tree and one database, with the same requests to both. With the rules that WordPress writes for permalinks, its
-//! owner works under one server and readers of the other see the result. With the files of caching and security
+//! owner works under each server, and readers of both servers see the result. With the files of caching and security
 //! plugins, if [`files_of_applications`] finds them, both servers send the same responses.
 
 use std::fs;
@@ -151,7 +151,7 @@ impl HowdahAndApache {
         let compare = |request: &(&str, &str, &str)| {
             let (ours, theirs) = (ask(&self.howdah, request), ask(&self.apache, request));
             let (our, their) = (shown(&ours), shown(&theirs));
-            // Howdah compresses by itself.
+            // Howdah compresses responses by itself, so the text of a compressed response is not compared.
             let is_coded = ours.header("Content-Encoding").is_some();
             let (text, other) = (ours.text(), theirs.text());
             let same_text = is_own(&theirs) || is_coded || text == other;
@@ -179,7 +179,7 @@ fn ask(server: &dyn Server, (method, target, fields): &(&str, &str, &str)) -> Re
         .unwrap_or_else(|broken| panic!("{method} {target}: {broken}\n{}", server.log()))
 }
 
-/// Returns whether each server writes this page in its own words: it is an error page or a redirect.
+/// Returns whether this is an error page or a redirect, which each server writes in its own words.
 fn is_own(answer: &Response) -> bool {
     let redirects = (300..400).contains(&answer.status());
     redirects || answer.status() >= 400 && !answer.text().contains("wp-")
@@ -195,11 +195,11 @@ fn shown(answer: &Response) -> Vec<String> {
                 .split(';')
                 .next()?
                 .replace("text/javascript", "application/javascript"),
-            // The time of the response, and values that depend on it.
+            // The value depends on the time of the response, so only the presence of the header is compared.
             "expires" => String::new(),
             _ => value,
         };
-        // The type that Howdah gives to a file without a type.
+        // Howdah gives this type to a file of unknown type; it counts as no type.
         (value != "application/octet-stream").then(|| format!("{name}: {value}"))
     };
     let refused = answer.status() >= 400 && is_own;
@@ -240,8 +240,10 @@ fn wordpress_with_its_htaccess_files_is_the_same_under_howdah_and_apache() {
     // Under Howdah too, WordPress knows that its file takes effect, and writes it.
     let file = pair.root.join(".htaccess");
     let rules = || {
-        let text = fs::read_to_string(&file).expect("WordPress has written it");
-        let (_, rules) = text.split_once("# BEGIN WordPress").expect("its rules");
+        let text = fs::read_to_string(&file).expect("WordPress has written .htaccess");
+        let (_, rules) = text
+            .split_once("# BEGIN WordPress")
+            .expect(".htaccess contains WordPress's rules");
         rules.trim_end().to_owned()
     };
     let written = rules();
@@ -281,7 +283,7 @@ fn wordpress_with_its_htaccess_files_is_the_same_under_howdah_and_apache() {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, format!("a page that {plugin} keeps, wp-")).unwrap();
         }
-        // Some files contain the rules for permalinks; others are put before them.
+        // Some of these files contain the rules for permalinks; the others are put before the rules.
         let with_rules = match text.contains("BEGIN WordPress") {
             true => text,
             false => format!("{text}\n{own}"),
@@ -291,13 +293,14 @@ fn wordpress_with_its_htaccess_files_is_the_same_under_howdah_and_apache() {
     }
     assert!(
         wrong.is_empty(),
-        "{} answers differ:\n{}",
+        "{} responses differ:\n{}",
         wrong.len(),
         wrong.join("\n")
     );
 }
 
-/// The owner logs in, uploads a picture and publishes a post under one server; readers see the post under both.
+/// Logs the owner in, uploads a picture and publishes a post under the server `at`, and checks that readers of both
+/// servers see the post. Returns the owner's browser.
 fn work(pair: &HowdahAndApache, at: &dyn Server, beside: &dyn Server, name: &str) -> Browser {
     let mut owner = Browser::at(at.address(), HOST);
     let password = [("log", "owner"), ("pwd", "carry the howdah")];
@@ -328,7 +331,7 @@ fn work(pair: &HowdahAndApache, at: &dyn Server, beside: &dyn Server, name: &str
     assert_eq!(uploaded["success"], true, "{uploaded}");
     let picture = uploaded["data"]["url"]
         .as_str()
-        .expect("its address")
+        .expect("the picture's address")
         .to_owned();
     let nonce = owner
         .get("/wp-admin/admin-ajax.php?action=rest-nonce")
@@ -354,7 +357,8 @@ fn work(pair: &HowdahAndApache, at: &dyn Server, beside: &dyn Server, name: &str
         assert_eq!(shown.status(), 200, "{picture}");
         assert_eq!(image::dimensions(&shown.response.body), (400, 240));
     }
-    // WordPress writes files as the user that runs PHP; the other server's user may write there too.
+    // WordPress writes files as the user that runs PHP. Afterwards, the user of the other server must be able to write
+    // there, too.
     howdah_tests::scratch::run(
         std::process::Command::new("chmod")
             .args(["-R", "a+rwX"])

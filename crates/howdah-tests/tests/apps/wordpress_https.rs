@@ -53,7 +53,8 @@ fn work_in_wordpress(arguments: &[&str], protocol: &str) {
     let listen = ["--listen", "127.0.0.1:0 tls http3"];
     site.howdah_arguments.extend(listen.map(str::to_owned));
     let server = Howdah::start(&site);
-    // Over QUIC, Chromium checks certificates even if it is told to ignore their errors.
+    // Over QUIC, Chromium checks certificates even if it is told to ignore their errors, so it is given the hash of the
+    // site's key.
     let pardon = format!(
         "--ignore-certificate-errors-spki-list={}",
         pki.key_hash("site")
@@ -64,7 +65,7 @@ fn work_in_wordpress(arguments: &[&str], protocol: &str) {
         server.address()
     );
     let mut browser = Chromium::start(&[&[map.as_str(), pardon.as_str()], arguments].concat());
-    // Starts at the plain HTTP address, from which the server redirects.
+    // Starts at the HTTP address, which the server redirects to HTTPS.
     browser.open(&format!("http://{HOST}/wp-login.php"));
     assert_eq!(browser.evaluate("location.protocol"), "https:");
     browser.open(&format!("https://{HOST}/wp-login.php"));
@@ -76,7 +77,7 @@ fn work_in_wordpress(arguments: &[&str], protocol: &str) {
          document.querySelector('#loginform').submit();",
     );
     assert_eq!(browser.evaluate("location.pathname"), "/wp-admin/");
-    // The session exists over HTTPS only.
+    // The session cookie is hidden from scripts (HttpOnly).
     assert_eq!(
         browser.evaluate("document.cookie.includes('wordpress_logged_in')"),
         false
@@ -121,7 +122,7 @@ fn work_in_wordpress(arguments: &[&str], protocol: &str) {
         browser.evaluate("document.body.innerText.includes('A rider writes.')"),
         true
     );
-    // All resources of the page were transferred with the same protocol.
+    // All resources that the page loaded from this site were transferred with the same protocol.
     let others = format!(
         "performance.getEntriesByType('resource').filter(e => e.name.startsWith(location.origin) && e.nextHopProtocol != '{protocol}').map(e => e.name + ' ' + e.nextHopProtocol)"
     );
