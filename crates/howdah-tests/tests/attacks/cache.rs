@@ -1,4 +1,4 @@
-//! A client that disables the page cache, fills it with junk, or reads another client's pages.
+//! Clients that make the page cache useless, fill it with junk, or read another client's pages.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -27,8 +27,8 @@ fn is_shared(answer: &Response) -> bool {
     told.contains("; hit") || told.contains("; stored")
 }
 
-/// A visitor is led to an account page by a URL in another spelling: a page that must never be stored is not stored,
-/// however its path is written.
+/// An attacker leads a visitor to an account page by a URL in another spelling. A page that must never be stored is not
+/// stored, however its path is written.
 #[test]
 fn path_never_cached_is_not_cached_in_another_spelling() {
     for cache in ["on", "rfc"] {
@@ -64,8 +64,8 @@ fn path_never_cached_is_not_cached_in_another_spelling() {
     }
 }
 
-/// An application may read each byte of a header; a variant that a client caused by an unusual spelling is not served
-/// to others.
+/// An application may evaluate each byte of a header, so a variant that one client caused by an unusual spelling is not
+/// served to clients that send other bytes.
 #[test]
 fn variant_is_of_those_who_send_the_same_bytes() {
     let php = "<?php header('Vary: Accept-Language, X-Site'); header('Cache-Control: max-age=600');
@@ -85,8 +85,8 @@ echo substr($_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? '', 0, 2) === 'de' ? 'deutsch' :
     }
 }
 
-/// An application's own cookie whose name begins like one of an analytics tool is not ignored: its owner would get the
-/// anonymous page.
+/// An application's own cookie whose name begins like that of an analytics tool is not ignored, because the cookie's
+/// owner would then get the anonymous page.
 #[test]
 fn cookie_that_begins_like_one_of_analytics_is_the_applications() {
     let php = "<?php echo 'owner=', $_COOKIE['_gallery_session'] ?? $_COOKIE['_hjemme_session'] ?? 'nobody';";
@@ -112,8 +112,8 @@ fn cookie_that_begins_like_one_of_analytics_is_the_applications() {
     }
 }
 
-/// The same is true of parameters: a parameter that is taken for tracking is hidden from the script, which then returns
-/// another page.
+/// An application's own parameter whose name begins like that of a tracking parameter is not removed, because the
+/// script would then return another page.
 #[test]
 fn parameter_that_begins_like_one_of_tracking_is_the_applications() {
     let php = "<?php echo 'product=', $_GET['pk_product'] ?? $_GET['trk_id'] ?? 'none';";
@@ -160,8 +160,8 @@ header('Content-Range: 0-9/10'); echo '0123456789';";
     assert_eq!(ranges, ["bytes 2-4/10"]);
 }
 
-/// New values of a varied header create variants, which neither evict those of others nor cause more runs than
-/// responses.
+/// New values of a header that a page varies by create variants. They neither keep other clients' variants out of the
+/// cache nor make the script run more often than the page is requested.
 #[test]
 fn junk_variants_do_not_keep_others_out() {
     let php = "<?php file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); header('Vary: Accept-Language');
@@ -182,7 +182,7 @@ echo $_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? 'none';";
     for n in 0..40 {
         asks(&format!("zz-{n}"), 2);
     }
-    assert_eq!(runs(), 80, "PHP does not run more often than somebody asks");
+    assert_eq!(runs(), 80, "PHP should run once for each request");
     for purged in [false, true] {
         if purged {
             let output = fixture.control(&["cache", "purge", "--all"]);
@@ -195,10 +195,10 @@ echo $_SERVER['HTTP_ACCEPT_LANGUAGE'] ?? 'none';";
     }
 }
 
-/// Clients that request pages and disconnect at once: their requests must not wait in the pool's queue before others,
-/// neither first visits nor renders for the cache.
+/// Clients request pages and disconnect at once. Their requests, both first visits and renders for the cache, must not
+/// stay in the pool's queue before those of other clients.
 #[test]
-fn whoever_leaves_takes_his_work_along() {
+fn requests_of_disconnected_clients_leave_the_queue() {
     const CLIENTS: usize = 60;
     let fixture = site("leaving", "cache = \"on\"")
         .script(
@@ -233,7 +233,7 @@ file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); echo 'page';",
             stream
         })
         .collect();
-    fixture.wait("all of them to wait", |f| queued(f) >= CLIENTS as u64);
+    fixture.wait("all requests to wait", |f| queued(f) >= CLIENTS as u64);
     drop(clients);
     fixture.wait("the queue to be empty", |f| queued(f) == 0);
     std::fs::remove_file(fixture.path("stand")).unwrap();
@@ -245,11 +245,15 @@ file_put_contents('SCRATCH/runs', 'x', FILE_APPEND); echo 'page';",
         ask(fixture.address(), "/page.php/visitor", "").text(),
         "page"
     );
-    assert_eq!(runs(), before + 3, "nothing of those who left was run");
+    assert_eq!(
+        runs(),
+        before + 3,
+        "no request of a disconnected client should have been run"
+    );
 }
 
-/// A link that counts its clicks counts once for each visit, however often it is followed: PHP never runs for the cache
-/// if the result could not be stored.
+/// A script that counts the visits of a link runs exactly once for each visit: PHP does not run again for the cache if
+/// the result could not be stored.
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-sqlite3")]
 fn visit_is_counted_once() {
@@ -275,7 +279,7 @@ foreach ((new PDO('sqlite:SCRATCH/db/site'))->query('SELECT ip, count(*) FROM cl
     }
     let runs = std::fs::read(fixture.path("runs")).unwrap().len();
     assert_eq!(runs, 30);
-    // The administrator learns the reason.
+    // The log and the status tell the administrator the reason.
     let line = fixture.wait_for_log(&["NothingStorable", "SessionOpened"]);
     assert!(line.contains("could be stored"), "{line}");
     let status = fixture.control(&["status"]).stdout;

@@ -1,5 +1,5 @@
-//! A client that takes all connections, or keeps connections open without sending anything; and a front that can open
-//! no more descriptors.
+//! Clients that take all connections, or keep connections open without sending anything, and a front that can open no
+//! more descriptors.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -41,7 +41,7 @@ const WAYS: [&[u8]; 5] = [
     b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ",
     // The request was refused, but the connection is still open: the server waits for the client to close it.
     b"GET / HTTP/9.9\r\n\r\n",
-    // The request got its response, while the unread body does not arrive.
+    // The request got its response, although its body never arrives.
     b"POST /nothing.txt HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
 ];
 
@@ -91,7 +91,10 @@ fn crowd_of_new_connections_closes_none_of_an_active_visitor() {
         }
     };
     let gone = held.iter_mut().filter_map(|s| (!kept(s)).then_some(()));
-    assert!(gone.count() >= 600 - LIMIT, "who owes a request makes room");
+    assert!(
+        gone.count() >= 600 - LIMIT,
+        "connections that owe a request should have been closed to make room"
+    );
 }
 
 /// Sets the soft limit of the descriptors that a process may have, and returns the previous one.

@@ -1,5 +1,5 @@
-//! A client whose request keeps a front thread busy. A turn is one poll of a connection: until it is over, every other
-//! connection of the thread waits. The front itself measures the CPU time of its turns, so other programs on the
+//! Clients whose requests keep a front thread busy. A turn is one poll of a connection: until the turn is over, every
+//! other connection of the thread waits. The front itself measures the CPU time of its turns, so other programs on the
 //! machine do not count.
 
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
 
 /// The maximum CPU time of a turn, in milliseconds. The promise is 1; a debug build takes several times as long for
-/// everything, and the faults that these tests attack took from 0.3 to 2 seconds.
+/// everything, and the faults that these tests look for took from 0.3 to 2 seconds.
 const MAX_TURN_MS: f64 = if cfg!(debug_assertions) { 25.0 } else { 1.0 };
 
 /// Returns text that compresses as a script's output does.
@@ -89,9 +89,13 @@ fn file_is_compressed_once_and_its_form_kept() {
     };
     let head = get("HEAD");
     assert_eq!(head.header("Content-Encoding"), Some("gzip"));
-    assert_eq!(head.header("Content-Length"), None, "not made for it");
-    // A compressed form that takes too long for this client is ready for the next one.
-    fixture.wait("a compressed answer", |_| {
+    assert_eq!(
+        head.header("Content-Length"),
+        None,
+        "HEAD should not cause compression"
+    );
+    // If the compression takes too long for one client, the compressed form is ready for a later one.
+    fixture.wait("a compressed response", |_| {
         get("GET").header("Content-Encoding") == Some("gzip")
     });
     let answer = get("GET");
@@ -127,14 +131,14 @@ fn pages_are_not_compressed_on_the_event_loop() {
     };
     for coding in ["br", "gzip", "zstd"] {
         // A stored page is rendered once, and compressed once for each coding.
-        fixture.wait("a stored page, compressed", |_| {
+        fixture.wait("the stored page to be compressed", |_| {
             let answer = coded("/page.php", coding);
             answer
                 .header("X-Cache")
                 .is_some_and(|x| x.starts_with("HIT"))
                 && answer.header("Content-Encoding") == Some(coding)
         });
-        // A page that is not stored: sent as a whole, and as a stream.
+        // These pages are not stored: the first is sent as a whole, and the second as a stream.
         coded("/page.php?n=60000", coding);
         coded("/page.php?n=1&flush=1", coding);
     }

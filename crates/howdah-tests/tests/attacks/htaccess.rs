@@ -33,7 +33,7 @@ fn assert_closed(fixture: &Fixture, target: &str, status: u16, name: &str) {
     );
 }
 
-/// Adds a directory for each way to close one.
+/// Adds one directory for each of these ways to close a directory.
 fn closed(builder: Builder, ways: &[(&str, &str)]) -> Builder {
     ways.iter().fold(builder, |builder, (directory, text)| {
         builder
@@ -150,7 +150,7 @@ fn files_that_a_root_htaccess_hides_are_not_sent_and_the_site_is_up() {
     let bot = http::exchange(fixture.address(), bot.as_bytes()).unwrap();
     assert_eq!(bot.status(), 403);
     fixture.still_serves();
-    // The file came with the application: it decides, and every line of it is applied.
+    // The file came with the application, so Howdah applies it as with `htaccess = "on"`, and every line has an effect.
     let log = fixture.howdah.process.log();
     assert!(log.contains("htaccess = \"on\""), "{log}");
     assert!(!log.contains("HtaccessNotExact"), "{log}");
@@ -184,7 +184,11 @@ fn uploaded_script_does_not_run_where_php_is_off() {
             assert_closed(&fixture, &format!("/{directory}/{target}"), 403, name);
         }
         let picture = ask(&fixture, &format!("/{directory}/secret.txt"));
-        assert_eq!(picture.text(), SECRET, "files of {directory} are sent");
+        assert_eq!(
+            picture.text(),
+            SECRET,
+            "other files in {directory} should be sent"
+        );
     }
 }
 
@@ -206,7 +210,7 @@ fn closing_counts_for_the_next_request_whoever_wrote_it_and_however_deep() {
         std::fs::write(&file, "Require all denied").unwrap();
         assert_closed(&fixture, "/late/x.txt", 403, "HtaccessDenied");
         assert_closed(&fixture, "/late/more/and/more/x.txt", 403, "HtaccessDenied");
-        // The new file has the same length, and is written within the same tick of the file system's clock.
+        // The file may change twice within the same tick of the file system's clock.
         std::fs::write(&file, "Require all granted").unwrap();
         assert_eq!(ask(&fixture, "/late/x.txt").text(), SECRET);
         std::fs::remove_file(&file).unwrap();
@@ -257,7 +261,7 @@ fn configuration_file_changes_nothing_and_off_is_said() {
         403,
         "HtaccessDenied",
     );
-    // The front controller is there too, and its own error page.
+    // The front controller and the error page are also in closed directories.
     assert_closed(&fixture, "/anything", 403, "HtaccessDenied");
     let off = site("htaccess = \"off\"", "attack-htaccess-off");
     assert_eq!(ask(&off, "/up/secret.txt").text(), SECRET);
@@ -344,7 +348,8 @@ fn strange_file_closes() {
             "RewriteEngine On\nRewriteRule ^(a*)*(?!b)\\.txt$ - [F]",
         )
         .file(&format!("catastrophe/{}.txt", "a".repeat(60)), SECRET)
-        // Small files that would cost the front gigabytes, seconds, or a thread forever.
+        // Without limits, these small files would cost the front gigabytes of memory, seconds of CPU time, or a thread
+        // forever.
         .file("growing/.htaccess", rules("RewriteRule (.*) $1$1\n", 40))
         .file("growing/secret.txt", SECRET)
         .file(
@@ -379,7 +384,8 @@ fn strange_file_closes() {
     assert_eq!(ask(&fixture, "/skip/page.txt").text(), "sent");
     let explosive = format!("/catastrophe/{}.txt", "a".repeat(60));
     assert_closed(&fixture, &explosive, 403, "HtaccessDenied");
-    // A server that runs as root can read everything; any other server is refused by the file system.
+    // A server that runs as root can read the file. For any other server, the file system refuses it, so the directory
+    // is closed.
     let answer = ask(&fixture, "/unreadable/secret.txt");
     let may_read = std::fs::read(&locked).is_ok();
     assert!(may_read || !answer.text().contains(SECRET));
@@ -405,7 +411,10 @@ fn lines_without_effect_are_named_at_the_start_by_check_and_once_in_the_log() {
     ];
     let log = fixture.howdah.process.log();
     for line in lines {
-        assert!(log.contains(line), "{line} at the start:\n{log}");
+        assert!(
+            log.contains(line),
+            "the log of the start has no {line}:\n{log}"
+        );
     }
     let config = fixture.howdah.directory().join("howdah.toml");
     let say = |words: &[&str]| {
@@ -420,7 +429,10 @@ fn lines_without_effect_are_named_at_the_start_by_check_and_once_in_the_log() {
     };
     let said = say(&["check"]);
     for line in lines {
-        assert!(said.contains(line), "{line} by check:\n{said}");
+        assert!(
+            said.contains(line),
+            "`howdah check` does not report {line}:\n{said}"
+        );
     }
     let route = say(&["explain", "/staff/secret.txt"]);
     assert!(

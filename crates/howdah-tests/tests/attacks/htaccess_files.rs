@@ -1,5 +1,5 @@
-//! `.htaccess` files that are not ordinary files, are half a file, or are far too many, both where they decide
-//! (`htaccess = "on"`) and where they only close.
+//! `.htaccess` files that are not ordinary files, are only partially written, or are very many, both where they decide
+//! (`htaccess = "on"`) and where they only close directories (`htaccess = "deny"`).
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const MODES: [&str; 2] = ["deny", "on"];
 
 fn site(name: &str, mode: &str) -> Builder {
     let builder = Fixture::named(&format!("attack-{name}-{mode}"));
-    // A user other than root can serve the directory.
+    // With this mode, a user other than root can serve the directory.
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(builder.scratch().path(), open).unwrap();
     builder.site(&format!("htaccess = \"{mode}\""))
@@ -115,7 +115,7 @@ fn htaccess_file_that_cannot_be_read_closes_its_directory() {
     }
 }
 
-/// However a closing file is written, a partially written one opens nothing.
+/// A closing file of which any number of bytes has been written opens nothing.
 #[test]
 fn file_that_is_being_written_closes_from_its_first_byte() {
     let text = "Require all denied\n<Files *.php>\nSetHandler none\n</Files>\n";
@@ -175,7 +175,7 @@ fn tree_larger_than_what_is_remembered_is_closed_throughout_in_bounded_memory() 
             (0..MADE_UP).map(|number| format!("/none/{number}/{number}/x.txt")),
         );
         assert!(none.iter().all(|answer| answer.status() == 404), "{mode}");
-        // The last directory behaves like the first.
+        // A directory beyond the limits behaves like the first one.
         fixture.write("site/late/secret.txt", SECRET);
         assert_eq!(fixture.get("/late/secret.txt").text(), SECRET);
         fixture.write("site/late/.htaccess", "Require all denied");
@@ -218,7 +218,11 @@ fn unsupported_directives_are_logged_once_with_file_and_line() {
     let log = fixture.howdah.process.log();
     let times = |text: &str, line: &str| text.matches(line).count();
     for line in lines {
-        assert_eq!(times(&checked, line), 1, "{line} by check:\n{checked}");
+        assert_eq!(
+            times(&checked, line),
+            1,
+            "`howdah check` should report {line} once:\n{checked}"
+        );
         let (met, at_start): (Vec<_>, Vec<_>) = log
             .lines()
             .filter(|said| said.contains(line))

@@ -1,5 +1,5 @@
-//! Strange `.htaccess` files where they decide (`htaccess = "on"`): each request is refused with its name within its
-//! time limit, nothing that the file protects is shown, and another visitor is served in the meantime.
+//! Strange `.htaccess` files where they decide (`htaccess = "on"`): each request is refused with the expected error
+//! name within the time limit, nothing that the file protects is shown, and visitors are still served afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,8 @@ fn rules(line: &str, times: usize) -> String {
     format!("RewriteEngine On\n{}", line.repeat(times))
 }
 
-/// A directory's file, and the status and the error name of the response to `secret.txt` in the directory.
+/// A directory, the text of its `.htaccess` file, and the expected status and error name of the response to a request
+/// for a file in the directory.
 type AttackFile = (&'static str, String, u16, &'static str);
 
 fn cases() -> Vec<AttackFile> {
@@ -257,7 +258,7 @@ fn file_that_comes_or_goes_counts_for_the_next_request() {
         .file("pages/kept", "")
         .start();
     let of_age = Instant::now() + Duration::from_millis(150);
-    // Both threads of the front have the result in their caches.
+    // Repeats the request until very probably both threads of the front have the result in their caches.
     let settled = |target: &str, text: &str| {
         let mut rounds = 0;
         while rounds < 6 {

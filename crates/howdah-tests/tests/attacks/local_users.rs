@@ -1,4 +1,4 @@
-//! A user of the same machine, or a script, that attacks the server itself.
+//! Users of the same machine, and scripts, that attack the server itself.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,8 @@ use howdah_tests::http;
 use howdah_tests::pki::Pki;
 use howdah_tests::rig::is_root;
 
-/// The text to search for, assembled so that the script does not find its own source.
+/// PHP code with the text to search for, which is assembled at run time so that the script does not find its own
+/// source.
 const NEEDLE: &str = "$needle = 'VICTIM-' . 'TOKEN-8f3a';";
 
 /// Prints which files of a process this script can open, and ends with `looked`.
@@ -22,7 +23,7 @@ echo 'looked';";
 /// Returns a site that users other than root can serve.
 fn open_site(name: &str) -> Builder {
     let builder = Fixture::named(name).script("look.php", MEMORY_READER);
-    // The control socket and the access log are created there.
+    // The server creates its control socket and its access log in this directory.
     let mode = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(builder.scratch().path(), mode).unwrap();
     builder
@@ -48,7 +49,7 @@ fn without_root_scripts_read_neither_the_memory_nor_the_environment_of_the_serve
     let found = found.text();
     let open = found.strip_suffix("looked").expect("the script's end");
     for one in open.split_terminator("; ") {
-        // A process may see its own memory map, but not the content.
+        // The child that runs the script may see its own memory map and descriptors, but not the content of its memory.
         let own = children
             .iter()
             .any(|pid| one == format!("{pid} maps") || one == format!("{pid} fd"));
@@ -62,7 +63,7 @@ fn without_root_scripts_read_neither_the_memory_nor_the_environment_of_the_serve
 #[test]
 fn script_reads_no_private_key_of_the_server() {
     if !is_root() {
-        return eprintln!("skipped: without root keys belong to the user that scripts run as");
+        return eprintln!("skipped: without root, the keys belong to the user that scripts run as");
     }
     let read = "<?php foreach (['site.key', 'site.pem'] as $name) {
         echo $name, @file_get_contents(\"SCRATCH/$name\") === false ? ' closed; ' : ' OPEN; ';
@@ -77,7 +78,7 @@ fn script_reads_no_private_key_of_the_server() {
     let builder = open_site("keys").script("read.php", read).tls();
     let pki = Pki::new(builder.scratch().path());
     pki.sign("site", &["example.org"]);
-    // One user for HTTP and PHP, which is the usual configuration.
+    // HTTP and PHP run as the same user, which is the usual configuration.
     let fixture = builder
         .config("user = \"www-data\"")
         .site(&Pki::site("site"))
@@ -99,7 +100,7 @@ fn pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
     if !is_root() {
         return eprintln!("skipped: only root can start a pool as another user");
     }
-    // The zygote's control socket can be used to ask the front for signals.
+    // With the zygote's control socket, a script could make the front send signals.
     let take = "<?php $c = FFI::cdef('long syscall(long, ...);');
         $int = fn(int $n) => $n;
         foreach (explode(',', $_GET['pid']) as $pid) {
@@ -113,7 +114,7 @@ fn pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
         .script("take.php", take)
         .pool("user = \"nobody\"")
         .start();
-    // The attacking child may find its own data.
+    // The child that runs the script may take its own descriptors, so each round leaves out one child.
     for me in fixture.children() {
         let (zygote, front) = (fixture.zygotes()[0], fixture.front());
         let others = fixture.children().into_iter().filter(|pid| *pid != me);
@@ -122,7 +123,7 @@ fn pools_user_takes_no_descriptor_of_its_zygote_or_a_sibling() {
             .map(|p| p.to_string())
             .collect();
         let answer = fixture.get(&format!("/take.php?pid={}", pids.join(",")));
-        // Whichever child responds has tried the zygote and the front.
+        // Whichever child runs the script has tried the zygote and the front.
         let found = answer.text();
         for of in [zygote, front] {
             assert!(!found.contains(&format!("{of}:")), "{found}");
@@ -223,7 +224,7 @@ fn no_setting_stands_on_a_command_line() {
     }
 }
 
-/// An unknown child process is neither refused nor signalled.
+/// If the front cannot find out who forked a child process, it neither refuses the process nor sends it a signal.
 #[test]
 fn pools_of_other_users_work_if_proc_hides_their_processes() {
     if !is_root() {

@@ -1,8 +1,8 @@
-//! Attacks on the real program, each as a client (or a script) would mount it, with a bound on
-//! what it may achieve: how much the front's memory may grow, whether another visitor is still
-//! served, and what must never appear in a response.
+//! Attacks on the real program. Each is made as a client (or a script) would make it, and has a bound on what it may
+//! achieve: how much the front's memory may grow, whether another visitor is still served, and what must never appear
+//! in a response.
 //!
-//! Request smuggling is in the program `http` (`smuggling.rs`).
+//! Request smuggling is tested in the test program `http` (`smuggling.rs`).
 
 mod cache;
 mod cache_attacks;

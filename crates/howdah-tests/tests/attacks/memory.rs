@@ -1,5 +1,5 @@
-//! Clients that try to fill the front's memory, or the disk with its files: by bodies and heads that they never finish,
-//! and by responses that they do not read.
+//! Clients that try to fill the front's memory, or the disk with its files: with headers and bodies that they never
+//! finish, and with responses that they do not read.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
@@ -50,12 +50,12 @@ fn body_byte_by_byte_takes_no_more_memory_than_a_body_at_once() {
         for client in &mut clients {
             client.send("x").unwrap();
         }
-        // A front thread that has sent a response has also read everything that arrived before. So it reads each byte
-        // separately.
+        // A front thread that has sent a response has also read everything that arrived before. So the front reads each
+        // byte separately.
         visit();
     }
     let grown = front_memory(&fixture).saturating_sub(before);
-    // 50 kB were sent; a connection occupies some pages of its own.
+    // The bodies are 50 kB in total, and each connection occupies some pages of its own.
     assert!(
         grown < 4 << 10,
         "the front grew by {grown} KiB for {} bytes of bodies",
@@ -85,11 +85,11 @@ fn bodies_on_disk_stay_within_the_total_limit() {
     let fixture = builder
         .config("[limits]\nspill_directory = \"SCRATCH/spill\"\nspill_total = \"20M\"")
         .start();
-    // Each client sends 8 MB of a gigabyte that never arrives.
+    // Each client sends 8 MB of a body of one gigabyte, whose rest never arrives.
     let piece = vec![b'x'; 8 << 20];
     let mut clients = uploads(&fixture, 4, 1 << 30);
     for client in &mut clients {
-        // A refused client is disconnected some time later.
+        // This may fail, because a refused client is disconnected some time later.
         let _ = client.send(&piece);
     }
     let refused = |client: &mut Connection| {
@@ -129,7 +129,7 @@ fn beginnings(fixture: &Fixture, clients: usize, begin: &str, bytes: usize) -> V
     let rest = "x".repeat(bytes);
     let begin = |_| {
         let mut client = Connection::open(fixture.address()).unwrap();
-        // A refused client is disconnected some time later.
+        // This may fail, because a refused client is disconnected some time later.
         let _ = client.send(begin).and_then(|()| client.send(&rest));
         client
     };
@@ -179,7 +179,11 @@ fn front_survives_slow_clients_when_its_address_space_is_limited() {
         "{} {error:?}",
         answer.status()
     );
-    assert_eq!(fixture.front(), front, "the same process serves");
+    assert_eq!(
+        fixture.front(),
+        front,
+        "the front should still be the same process"
+    );
     drop(clients);
     fixture.wait("visitors to be served again", |f| {
         f.get("/hello.php").status() == 200
@@ -233,7 +237,7 @@ fn unread_pages_go_to_files_when_memory_is_short() {
     fixture.wait("all pages to be rendered", |f| {
         rendered_pages(f) >= Some(1000)
     });
-    // 70 MB are stored for the clients.
+    // The front holds 70 MB for the clients.
     fixture.wait("most pages to be in files", |f| spilled(f) > 35_000_000);
     fixture.still_serves();
     drop(clients);

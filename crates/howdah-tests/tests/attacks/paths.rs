@@ -1,5 +1,5 @@
-//! Ways to name a file or script that no client may have: the refusals are the same whether the client names the file
-//! or a program that repeats the client's words.
+//! Attempts to reach a file or script that no client may have. The refusals are the same whether the client names the
+//! file itself, or a program repeats the name that the client has sent.
 
 use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::{Builder, Fixture};
@@ -9,7 +9,8 @@ use howdah_tests::rig::Fpm;
 /// The content of each file that must not be seen.
 const SECRET: &str = "TOP SECRET";
 
-/// A script that sends the requested file, as a proxy or a gateway to a storage service passes a header on.
+/// A script that lets the server send the requested file, as a gateway to a storage service does that passes on the
+/// service's header.
 const GATEWAY: &str = "<?php header('X-Accel-Redirect: ' . $_GET['f']);";
 
 fn closed_places(name: &str) -> Builder {
@@ -104,9 +105,9 @@ fn source_is_not_sent_under_any_suffix() {
     assert_eq!(fixture.get("/x.php.html").text(), "about PHP");
 }
 
-/// Returns a site whose requests run `index.php` or nothing, whatever the client writes after it. `/get/…` is a rewrite
-/// to PATH_INFO as front controllers use it: PHP assumes that it comes from an older Apache, and takes
-/// `PATH_TRANSLATED` for the script.
+/// Returns a site on which requests run `index.php` or no script, whatever the client writes after the script's name.
+/// `/get/…` is rewritten to PATH_INFO, as sites with front controllers do: PHP takes such a request for one of an older
+/// Apache, and `PATH_TRANSLATED` for the script.
 fn one_script(name: &str, pool: &str) -> Builder {
     Fixture::named(name)
         .script(
@@ -133,7 +134,7 @@ fn no_path_info_names_a_script(fixture: &Fixture, setting: &str) {
             "{setting} {path}"
         );
     }
-    // Paths that are closed are also closed as routes.
+    // Paths that are closed are also closed as PATH_INFO.
     for closed in [
         "/up/evil.php",
         "/index.php/up/evil.php",
@@ -242,13 +243,13 @@ fn authorizer_that_repeats_a_clients_words_changes_no_process() {
     planted.sort_unstable();
     assert_eq!(planted, ["AUTH_METHOD", "REMOTE_USER", "X_TENANT"]);
     fixture.wait_for_log(&["AuthorizerVariable", "LD_PRELOAD"]);
-    // In $_SERVER, a name has no further effect.
+    // Scripts may see these names in $_SERVER, where they have no further effect.
     assert_eq!(ask("/env.php"), "LD_PRELOAD X_TENANT TENANT");
 }
 
 #[test]
 fn client_chooses_no_section_of_php_ini_by_its_host() {
-    // The last lines of the site's php.ini.
+    // The two sections are the last lines of the site's php.ini.
     let site = |name: &str, hosts: &str| {
         Fixture::named(name)
             .script("agent.php", "<?php echo ini_get('user_agent'), ' ', $_SERVER['SERVER_NAME'], ' ', $_SERVER['HTTP_HOST'];")

@@ -1,4 +1,4 @@
-//! A client, or a script, that keeps PHP processes from others.
+//! Clients and scripts that try to keep PHP processes from other clients.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,8 +8,8 @@ use howdah_tests::http::Connection;
 use howdah_tests::load::{Load, LoadEnd};
 use rustix::process::Signal;
 
-/// Returns a client that sends more of an upload than the front keeps in memory, asks for PHP's upload progress, and
-/// then sends nothing more.
+/// Returns a client that has asked for PHP's upload progress and has sent more of an upload than the front keeps in
+/// memory, but not the rest.
 fn upload_with_progress(fixture: &Fixture) -> Connection {
     let mut client = Connection::open(fixture.address()).unwrap();
     let mut request = String::from(
@@ -39,7 +39,10 @@ fn slow_uploads_that_ask_for_progress_leave_children_to_visitors() {
         }
         let active = fixture.status()["pools"][0]["active_processes"].clone();
         let most = if buffering.is_empty() { 0 } else { 1 };
-        assert!(active.as_u64().unwrap() <= most, "{active} are held");
+        assert!(
+            active.as_u64().unwrap() <= most,
+            "{active} processes are occupied"
+        );
         drop(uploads);
     }
 }
@@ -71,7 +74,7 @@ fn clients_that_ask_and_leave_at_once_do_not_push_in_before_visitors() {
             });
         }
         // Soon these clients occupy only three children: by then the server has recognised them.
-        fixture.wait("the children are busy", |f| {
+        fixture.wait("the children to be busy", |f| {
             f.status()["pools"][0]["active_processes"].as_u64() >= Some(3)
         });
         let answers: Vec<_> = (0..20)
@@ -88,7 +91,7 @@ fn load_test_after_one_that_has_left_its_requests_is_served() {
         .children(4)
         .script("slow.php", "<?php usleep(70_000); echo 'slow';")
         .start();
-    // More requests of one client than may wait because of a limit of `processes`.
+    // One client sends more requests than may wait for a permit under a limit of `processes`.
     let begin = || -> Vec<Connection> {
         let request = "GET /slow.php HTTP/1.1\r\nHost: x\r\n\r\n";
         let one = |_| {
@@ -100,7 +103,7 @@ fn load_test_after_one_that_has_left_its_requests_is_served() {
     };
     for _ in 0..3 {
         let left = begin();
-        fixture.wait("the children are busy", |f| {
+        fixture.wait("the children to be busy", |f| {
             f.status()["pools"][0]["active_processes"].as_u64() >= Some(3)
         });
         drop(left);
@@ -126,8 +129,8 @@ fn slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
     slow.send("GET /endless.php HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
     assert_eq!(slow.read_head().unwrap().status, 200);
-    // There is one child: a new request waits for it, but not for the queue's timeout (30 s) or the script's timeout
-    // (300 s).
+    // There is one child: a new request waits for it, but not until the queue's timeout (30 s) or the script's timeout
+    // (300 s) expires.
     for _ in 0..3 {
         fixture.still_serves();
     }
@@ -150,9 +153,9 @@ fn scripts_that_fork_and_forget_use_up_no_processes() {
     for _ in 0..20 {
         assert_eq!(fixture.get("/fork.php").text(), "forked");
     }
-    // Without a further request, only running processes remain.
+    // Exited processes are reaped even if there is no further request.
     let children = fixture.children();
-    fixture.wait("none to be left", |_| {
+    fixture.wait("no forked process to be left", |_| {
         children.iter().all(|pid| children_of(*pid) == 0)
     });
     fixture.still_serves();
@@ -201,13 +204,13 @@ fn spawner_killed_repeatedly_under_load_loses_no_waiting_request() {
             .find(|e| e.parent == master && e.pid != front)
             .expect("a spawner");
         signal(spawner.pid, Signal::KILL);
-        fixture.wait("its end", |f| {
+        fixture.wait("the spawner to exit", |f| {
             f.processes().iter().all(|e| e.pid != spawner.pid)
         });
     }
     load.wait_for(20);
     let outcome = load.finish();
     println!("four spawners killed: {outcome}");
-    // A program's current request is lost with it; no other request is refused.
+    // The current request of a killed program is lost; no other request is refused.
     assert_eq!(outcome.status(503), 0, "{outcome}");
 }

@@ -1,10 +1,10 @@
-//! A client that fills a pool's queue: it waits for its own requests, and other clients for theirs.
+//! A client that fills a pool's queue delays only its own requests: other clients are served in turn.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
 use howdah_tests::http2::{Http2Frames, headers};
 
-/// The connections of the client with many requests. Each has [`STREAMS`] streams.
+/// The number of connections of the client that fills the queue. Each has [`STREAMS`] streams.
 const CONNECTIONS: usize = 3;
 const STREAMS: u32 = 100;
 
@@ -47,12 +47,16 @@ fn served_in_turn(mode: &str) {
     let response = visitor.read_response("GET").unwrap();
     assert_eq!(response.status(), 200, "{mode}: {}", response.text());
     let ran: u64 = response.text().parse().unwrap();
-    // The request that runs, and those that are offered ahead; far fewer than the two hundred that wait.
+    // The only requests that run before the visitor's are the one that is already running and those that have been
+    // offered to the pool in advance. These are far fewer than the two hundred that wait.
     assert!(
         ran - before < 50,
         "{mode}: {} requests of the other client ran first",
         ran - before
     );
-    assert!(queue(&fixture) > 0, "{mode}: the other client still waits");
+    assert!(
+        queue(&fixture) > 0,
+        "{mode}: requests of the other client should still wait"
+    );
     drop(attackers);
 }

@@ -149,7 +149,9 @@ echo 'fine';
     for _ in 0..4 {
         let answer = ask(fixture.address(), "GET", "/page.php", "");
         assert!(!is_shared(&answer), "{}", cache_status(&answer));
-        let own = answer.header("Set-Cookie").expect("it is the visitor's");
+        let own = answer
+            .header("Set-Cookie")
+            .expect("each visitor gets a cookie");
         cookies.push(own.to_owned());
     }
     cookies.sort();
@@ -157,7 +159,7 @@ echo 'fine';
     assert_eq!(cookies.len(), 4, "{cookies:?}");
 }
 
-/// A session named in the URL, through a link that an attacker distributes.
+/// An attacker distributes a link whose URL names a session, and the response is stored for all clients.
 #[test]
 fn session_fixed_by_a_link() {
     let php = "<?php session_start(); $_SESSION['n'] = 1; echo 'SECRET ', session_id();";
@@ -223,7 +225,7 @@ if (is_numeric($_SERVER['HTTP_X_BOMB'] ?? '')) echo ' ', str_repeat('x', 8000);"
     }
 }
 
-/// A page behind a password was stored for visitors without one.
+/// A page behind a password is stored and served to visitors without a password.
 #[test]
 fn protected_pages() {
     let php = "<?php
@@ -282,7 +284,7 @@ fn leak_by_cache_status() {
     }
 }
 
-/// A page whose render began before a write and ended after it is an old page.
+/// A page is outdated if its render began before a write and ended after it. It must not be stored.
 #[test]
 fn write_during_a_render() {
     let php = r#"<?php require 'GATES';
@@ -316,7 +318,7 @@ echo "text=$text";"#;
     }
 }
 
-/// A partial response, a response to HEAD, a 304 or an encoded form of a page that is mistaken for the page.
+/// A partial response, a response to HEAD, a 304 or an encoded form of a page is mistaken for the whole page.
 #[test]
 fn partial_answers_and_forms() {
     let text = "0123456789".repeat(300);
@@ -348,7 +350,7 @@ fn partial_answers_and_forms() {
         let whole = ask(address, "GET", "/page.php", "");
         assert_eq!(whole.text(), text, "after {lines}");
     }
-    // Each form has a tag of its own, which no other form has.
+    // Each encoded form has a tag of its own, which differs from the tags of the other forms.
     let plain = ask(address, "GET", "/page.php", "");
     let plain = plain.header("ETag").expect("a page gets a tag");
     let packed = ask(address, "GET", "/page.php", "Accept-Encoding: gzip\r\n");
@@ -376,8 +378,8 @@ fn esi_injection() {
     }
 }
 
-/// A line of an `.htaccess` file that puts a visitor's header or address into the response, which is the widespread way
-/// to allow any origin by CORS. If it were stored, it would allow the first visitor's origin to all clients.
+/// A line of an `.htaccess` file puts a visitor's header or address into the response, which is a widespread way to
+/// allow any origin by CORS. If the response were stored, all clients would get the header of the first visitor.
 #[test]
 fn response_headers_that_name_the_visitor() {
     for (cache, value) in [
@@ -429,7 +431,8 @@ fn response_headers_that_name_the_visitor() {
         )
         .site("cache = \"on\"\nhtaccess = \"on\"")
         .start();
-    // A file that has just been written is read again for a while, and pages stored before are not served.
+    // While the `.htaccess` file has only just been written, it is read again for each request, and pages that were
+    // stored before are not served.
     fixture.wait("a shared page", |fixture| {
         cache_status(&reads(fixture, "/page.php")).contains("; hit")
     });

@@ -1,6 +1,6 @@
 //! Known attacks on page caches, one test for each, against the whole server. The script shows everything that PHP
-//! learns about its request, so anything that an attacker could put into a page for others would be visible in it. Each
-//! test names a cache that was vulnerable.
+//! learns about its request, so anything that an attacker could put into a page for others would be visible in it.
+//! Where one is known, a test names the publication or a vulnerable cache.
 
 mod answers;
 mod requests;
@@ -18,7 +18,7 @@ echo 'begin ', json_encode([$_SERVER, getallheaders(), $_GET, $_POST, $_COOKIE, 
     file_get_contents('php://input'), getenv()], JSON_UNESCAPED_SLASHES | JSON_PARTIAL_OUTPUT_ON_ERROR), ' end';
 "#;
 
-/// Starts a server with `mirror.php` and its cache on.
+/// Starts a server with `mirror.php` and with the page cache on.
 fn server(name: &str) -> Fixture {
     with(name, "")
 }
@@ -32,7 +32,7 @@ fn with(name: &str, config: &str) -> Fixture {
         .start()
 }
 
-/// Starts a server with `page.php` and its cache on.
+/// Starts a server with `page.php` and with the page cache on.
 fn page(name: &str, php: &str) -> Fixture {
     Fixture::named(&format!("attack-{name}"))
         .children(2)
@@ -41,8 +41,8 @@ fn page(name: &str, php: &str) -> Fixture {
         .start()
 }
 
-/// Sends the request twice and returns the second response: a page is stored at its second visit, and an attacker would
-/// try again.
+/// Sends the request (a GET twice, because a page is stored at its second visit, and an attacker would try again) and
+/// returns the last response.
 fn ask(address: SocketAddr, method: &str, target: &str, lines: &str) -> Response {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: example.org\r\n{lines}");
     if method == "GET" {
@@ -66,8 +66,8 @@ fn is_shared(answer: &Response) -> bool {
     told.contains("; hit") || told.contains("; stored")
 }
 
-/// Sends two requests of an innocent reader, whose responses must contain nothing of an attacker or another visitor.
-/// Returns the second response.
+/// Requests the page twice as an innocent reader, whose responses must contain nothing of an attacker or another
+/// visitor. Returns the last response.
 #[track_caller]
 fn reads(fixture: &Fixture, target: &str) -> Response {
     let mut answer = Response::default();

@@ -1,4 +1,4 @@
-//! Attacks through requests: a part of the request that shapes the page but is not in its key.
+//! Attacks through requests: a part of the request shapes the page but is not in the page's cache key.
 
 use howdah_tests::http::{Connection, exchange};
 
@@ -24,7 +24,7 @@ fn unkeyed_request_fields() {
     }
 }
 
-/// The same through a trusted proxy: then the headers shape the page, and are in the key.
+/// The same headers come through a trusted proxy: now they may shape the page, so they are in the key.
 #[test]
 fn x_forwarded_through_a_trusted_proxy() {
     let fixture = with(
@@ -101,8 +101,8 @@ fn host_field() {
     }
 }
 
-/// "Web Cache Entanglement" (Kettle, 2020): a parameter that is not in the key but reaches the script, or carries
-/// another parameter past the cache.
+/// "Web Cache Entanglement" (Kettle, 2020): a parameter is not in the key, but reaches the script or carries another
+/// parameter past the cache.
 #[test]
 fn parameter_cloaking() {
     let fixture = server("cloak");
@@ -175,8 +175,8 @@ fn query_order_and_repetition() {
     assert_eq!(texts.len(), queries.len());
 }
 
-/// The body of a GET, which the script reads but the key does not contain; on a hit, bytes of it that remain in the
-/// connection would be the next request (Pingora, CVE-2025-4366).
+/// A GET has a body, which the script reads but which is not in the key. On a hit, bytes of the body that remain in the
+/// connection would be taken for the next request (Pingora, CVE-2025-4366).
 #[test]
 fn fat_get() {
     let fixture = server("fat");
@@ -216,7 +216,7 @@ fn fat_get() {
     is_hit(&reads(&fixture, "/mirror.php"));
 }
 
-/// Because of a header, WordPress before 6.3.2 took a GET for another method, and its empty response was stored.
+/// Because of a header, WordPress before 6.3.2 took a GET for another method, and the empty response was stored.
 #[test]
 fn method_override() {
     let fixture = server("method");
@@ -242,11 +242,11 @@ fn method_override() {
     is_hit(&reads(&fixture, "/mirror.php"));
 }
 
-/// Two spellings of a path that are one path for a cache and two for the script, or the other way round.
+/// Two spellings of a path are one path for the cache and two for the script, or the other way round.
 #[test]
 fn path_normalisation() {
     let fixture = server("paths");
-    // Whether a spelling has a page that is shared.
+    // The second value says whether the page of this spelling is shared.
     for (target, shared) in [
         ("//mirror.php", false),
         ("/./mirror.php", false),
@@ -266,7 +266,7 @@ fn path_normalisation() {
             let answer = ask(fixture.address(), "GET", target, "X-Evil: evil\r\n");
             assert_eq!(is_shared(&answer), shared, "{target}");
             if shared {
-                // A separate page, which shows the spelling of the request.
+                // The page is one of its own, which shows the spelling of the request.
                 let own = format!("\"REQUEST_URI\":\"{target}\"");
                 assert!(answer.text().contains(&own), "{target}: {}", answer.text());
             }
@@ -276,8 +276,8 @@ fn path_normalisation() {
     is_hit(&reads(&fixture, "/mirror.php/"));
 }
 
-/// A cookie that the cache overlooks and PHP takes for a session: however its name is spelt, the page of a user whom
-/// PHP recognises must not be shown to others.
+/// PHP takes a cookie for a session although the cache overlooks the cookie. However the name is spelt, the page of a
+/// user whom PHP recognises must not be shown to others.
 #[test]
 fn cookies_read_differently() {
     let fixture = server("cookies");
@@ -320,7 +320,10 @@ fn cookies_read_differently() {
         }
         reads(&fixture, "/mirror.php");
     }
-    assert!(somebody >= 12, "PHP took {somebody} of them for a session");
+    assert!(
+        somebody >= 12,
+        "PHP took only {somebody} of the cookies for a session"
+    );
     // The cookies are spread over several headers, as in HTTP/2.
     let lines = "Cookie: _ga=1\r\nCookie: PHPSESSID=x\r\n";
     let two = ask(fixture.address(), "GET", "/mirror.php", lines);
@@ -332,8 +335,8 @@ fn cookies_read_differently() {
     is_hit(&reads(&fixture, "/mirror.php"));
 }
 
-/// A client that declares a header to be hop-by-hop has it removed before the script runs: without the cookie, PHP
-/// takes the victim for a stranger, or renders a stranger's page with it.
+/// A client names a header in `Connection`, so that it is removed as hop-by-hop. If it were removed for the script but
+/// not for the cache, or the other way round, the page of one visitor could be stored for others.
 #[test]
 fn hop_by_hop_fields() {
     let fixture = server("hops");

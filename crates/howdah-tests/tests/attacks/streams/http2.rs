@@ -38,22 +38,24 @@ pub(super) fn attacked(builder: Builder) -> Fixture {
         .start()
 }
 
-/// Attackers at work. Each ends when it is stopped, or when the server has closed its connection often enough.
+/// Attackers at work. Each repeats its attack on new connections until it is stopped.
 pub(super) struct Attack {
-    /// One attack runs at a time: each uses the whole machine, and visitors of another test's server would wait.
+    /// Only one attack runs at a time, because each uses the whole machine and would delay the visitors of another
+    /// test's server.
     _alone: MutexGuard<'static, ()>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Attack {
-    /// Repeats `once`, which is the attack of one connection, until it cannot continue or `stop` is set.
+    /// Starts attackers that repeat `once`, which is the attack on one connection, until the attack is ended. `once`
+    /// returns when it cannot continue or the flag is set.
     fn begin(fixture: &Fixture, once: fn(SocketAddr, &AtomicBool)) -> Attack {
         let address = fixture.address();
         Attack::begin_with(move |stop| once(address, stop))
     }
 
-    /// Starts an attack as [`Attack::begin`] does.
+    /// Starts an attack as [`Attack::begin`] does, but passes no address to `once`.
     pub(super) fn begin_with(once: impl Fn(&AtomicBool) + Send + Sync + 'static) -> Attack {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,12 +79,12 @@ impl Attack {
     pub(super) fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            thread.join().expect("the attack itself works");
+            thread.join().expect("an attacker does not panic");
         }
     }
 }
 
-/// Visits a file and a page, and prints how long each took, which is not asserted.
+/// Visits a file and a page repeatedly, and prints how long the responses took, for which there is no limit.
 pub(super) fn visit(fixture: &Fixture) {
     let more = std::env::var("HOWDAH_VISITS").ok();
     let visits = more.map_or(VISITS, |number| number.parse().expect("a number"));
@@ -194,7 +196,7 @@ fn streams_that_are_reset_at_once_hold_nobody_up() {
 
 #[test]
 fn clients_who_leave_scripts_running_never_have_all_children() {
-    // A script whose client has disconnected runs long enough to count.
+    // After its client has disconnected, each script runs long enough to count as abandoned.
     let fixture = Fixture::named("h2-leavers")
         .h2c()
         .children(4)
@@ -207,7 +209,7 @@ fn clients_who_leave_scripts_running_never_have_all_children() {
     let pool = |f: &Fixture| f.status()["pools"][0].clone();
     let answered = |status: &str, times: usize| {
         let end = format!(" {status} ");
-        fixture.wait(&format!("{times} times {status}"), |f| {
+        fixture.wait(&format!("{times} responses with status {status}"), |f| {
             let log = f.access_log();
             let lines = log.iter().filter(|line| line.contains("/wait.php"));
             lines.filter(|line| line.contains(&end)).count() == times
@@ -227,7 +229,7 @@ fn clients_who_leave_scripts_running_never_have_all_children() {
     answered("499", 4);
     fixture.write("first", "");
     all_children_are_free(&fixture);
-    // The attackers are known now, and their requests leave a child to others.
+    // The server knows the attacker now, so the attacker's requests leave one child to other clients.
     assert!(attacker.send(ask(4..12, "second")));
     fixture.wait("three children to be busy", |f| {
         pool(f)["active_processes"] == 3
@@ -266,12 +268,12 @@ fn closed_windows_keep_no_child() {
     });
     visit(&fixture);
     // The pages are rendered, although the clients do not read them.
-    fixture.wait("all pages to be made", |f| {
+    fixture.wait("all pages to be rendered", |f| {
         f.status()["pools"][0]["accepted_requests"].as_u64() >= Some(100 * ATTACKERS as u64)
     });
     all_children_are_free(&fixture);
     let memory = process_tree::memory(fixture.front(), "Rss").expect("the front is there");
-    assert!(memory < 200 << 10, "{memory} KiB for 600 answers of 1 MB");
+    assert!(memory < 200 << 10, "{memory} KiB for 600 responses of 1 MB");
     visit(&fixture);
     attack.end();
 }
@@ -286,7 +288,7 @@ fn answers_that_nobody_reads_keep_no_child() {
         held(address, stop, &settings, &bytes);
     });
     visit(&fixture);
-    fixture.wait("all pages to be made", |f| {
+    fixture.wait("all pages to be rendered", |f| {
         f.status()["pools"][0]["accepted_requests"].as_u64() >= Some(100 * ATTACKERS as u64)
     });
     all_children_are_free(&fixture);
@@ -347,7 +349,7 @@ fn headers_without_end_or_measure_hold_nobody_up() {
         flood(address, stop, &begun, &frame(9, 0, 1, &[]));
     });
     check(&fixture, Some("HeaderBomb"), |address, stop| {
-        // A header of 4000 bytes, indexed, and a thousand references to it.
+        // The block has an indexed header of 4000 bytes, and a thousand references to it.
         let mut block = vec![0x82, 0x86, 0x84, 0x40, 1, b'x', 0x7f, 0xa1, 0x1e];
         block.extend([b'v'; 4000]);
         block.extend([0xbe; 1000]);
@@ -376,13 +378,13 @@ fn flood_leaves_a_few_lines_in_the_logs_however_many_connections_it_has() {
             .and_then(|failure| failure[1].as_u64())
             .unwrap_or_default()
     };
-    fixture.wait("all to be counted", |f| times(f) == FLOODS as u64);
+    fixture.wait("all floods to be counted", |f| times(f) == FLOODS as u64);
     let log = fixture.howdah.process.log();
     let lines = log
         .lines()
         .filter(|line| line.contains("warning PingFlood"));
     let lines: Vec<&str> = lines.collect();
-    // Five lines in ten seconds; sixty connections take less than a minute.
+    // At most five lines are logged in ten seconds, and sixty connections take less than a minute.
     assert!((1..=30).contains(&lines.len()), "{lines:?}");
     assert!(
         lines[0].contains("the connection was closed | client=127.0.0.2:"),
@@ -391,7 +393,7 @@ fn flood_leaves_a_few_lines_in_the_logs_however_many_connections_it_has() {
     let access = std::fs::read_to_string(fixture.path("access.log")).unwrap_or_default();
     assert!(
         !access.contains("127.0.0."),
-        "nothing was asked for: {access}"
+        "the access log has requests, although there were none: {access}"
     );
     fixture.still_serves();
 }

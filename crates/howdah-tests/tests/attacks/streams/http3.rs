@@ -33,8 +33,8 @@ impl AttackTarget {
         }
     }
 
-    /// Opens a connection whose streams, and which as a whole, have this much room for responses. Returns `None` if the
-    /// server accepts no more connections.
+    /// Opens a connection with this receive window for each of its streams. Returns `None` if the server accepts no
+    /// more connections.
     fn connect(&self, window: u32) -> Option<Http3TestClient> {
         let mut transport = TransportConfig::default();
         transport.stream_receive_window(window.into());
@@ -64,7 +64,7 @@ fn wait(stop: &AtomicBool) {
     }
 }
 
-/// Opens streams that carry `frames`, and keeps them open and unread until it is stopped.
+/// Opens streams that carry `frames`, and keeps them open and unread until the attack is stopped.
 fn hold(client: &Http3TestClient, stop: &AtomicBool, frames: &[u8], ends: bool) {
     let opening = async {
         let mut held = Vec::new();
@@ -114,8 +114,8 @@ fn floods_on_control_streams_hold_nobody_up() {
         let Some(client) = mark.connect(1 << 20) else {
             return;
         };
-        // The client has its own control stream; this stream is that of QPACK's encoder, which the client never writes
-        // to.
+        // The client has a control stream already. This stream is that of QPACK's encoder, which the client does not
+        // open itself.
         let flooding = async {
             let mut stream: SendStream = client.connection().open_uni().await.ok()?;
             stream.write_all(&[2]).await.ok()?;
@@ -143,13 +143,13 @@ fn answers_that_are_not_taken_keep_no_child() {
         });
         visit(&fixture);
         // The pages are rendered, although the clients do not read them.
-        fixture.wait("all pages to be made", |f| {
+        fixture.wait("all pages to be rendered", |f| {
             f.status()["pools"][0]["accepted_requests"].as_u64()
                 >= Some((STREAMS * ATTACKERS) as u64)
         });
         all_children_are_free(&fixture);
         let memory = process_tree::memory(fixture.front(), "Rss").expect("the front is there");
-        assert!(memory < 200 << 10, "{memory} KiB for 600 answers of 1 MB");
+        assert!(memory < 200 << 10, "{memory} KiB for 600 responses of 1 MB");
         visit(&fixture);
         attack.end();
     }
@@ -194,7 +194,7 @@ fn clients_that_begin_handshakes_and_leave_hold_nobody_up() {
     let fixture = site("h3-handshakes");
     let address = fixture.tls_address();
     let attack = Attack::begin_with(move |stop| {
-        // A packet in the form of a first packet, in which nothing can be decrypted, and garbage.
+        // The packet has the form of a client's first packet, but its payload is garbage that cannot be decrypted.
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let mut packet = [0x5a; 1200];
         packet[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
@@ -207,8 +207,8 @@ fn clients_that_begin_handshakes_and_leave_hold_nobody_up() {
                 return;
             }
             let _ = socket.send_to(&packet, address);
-            // Some ten thousand packets a second: nothing limits the processor time of UDP senders, and without a pause
-            // they would leave none to the server on this machine.
+            // With these pauses, the attackers together send some tens of thousands of packets a second. Nothing limits
+            // the CPU time of UDP senders, so without pauses they would leave none to the server on this machine.
             if n % 50 == 0 {
                 std::thread::park_timeout(std::time::Duration::from_millis(10));
             }
@@ -218,5 +218,5 @@ fn clients_that_begin_handshakes_and_leave_hold_nobody_up() {
     let page = fixture
         .http3()
         .ask(&howdah_tests::http2::Http2Request::get("/a.txt"));
-    assert_eq!(page.expect("an answer").text(), "a");
+    assert_eq!(page.expect("a response").text(), "a");
 }

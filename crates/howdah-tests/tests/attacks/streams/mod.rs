@@ -1,5 +1,5 @@
-//! Clients that misuse the streams of HTTP/2 and HTTP/3. Both are one module because their attacks wait for each other:
-//! each uses the whole machine.
+//! Clients that misuse the streams of HTTP/2 and HTTP/3. Both are in one module because the attacks of both run one at
+//! a time: each attack uses the whole machine.
 
 mod http2;
 mod http3;
