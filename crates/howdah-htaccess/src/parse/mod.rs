@@ -324,7 +324,7 @@ impl FileParser<'_> {
             }
             HtaccessRole::ServerOnly => Err("the directive cannot stand in an .htaccess file"),
             HtaccessRole::Implemented | HtaccessRole::Unknown => {
-                Err("Apache knows no such directive")
+                Err("Apache has no such directive")
             }
         }
     }
