@@ -322,7 +322,7 @@ impl FileParser<'_> {
                 self.file.notes.push(Note { refuses, ..note });
                 Ok(())
             }
-            HtaccessRole::ServerOnly => Err("the directive cannot stand in an .htaccess file"),
+            HtaccessRole::ServerOnly => Err("the directive is not allowed in an .htaccess file"),
             HtaccessRole::Implemented | HtaccessRole::Unknown => {
                 Err("Apache has no such directive")
             }
