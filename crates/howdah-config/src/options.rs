@@ -688,7 +688,7 @@ options! {
             "Useful for WordPress and Laravel.";
         "directory": OptionKind::Path, ".", "The directory in which the job runs.", "Needed for relative file names.";
         "schedule": OptionKind::Text, "",
-            "Minute, hour, day of month, month and day of week, optionally with the second before them; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Without it, the job always runs.",
+            "Minute, hour, day of month, month and day of week, optionally with the second before them; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Without a schedule, the job runs all the time, and is started again when it exits.",
             "Use it instead of cron.";
         "time_zone": OptionKind::Text, "", "The time zone of the schedule, such as `Europe/Berlin`. The default is the zone of the machine.", "Useful for machines that use UTC.";
         "jitter": OptionKind::Time(0, DAY), "0s", "A scheduled run starts up to this much later.", "Useful for many servers.";

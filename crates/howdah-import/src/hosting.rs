@@ -91,8 +91,10 @@ impl SiteHosting {
     /// Writes the name, hosts and `listen` of the site.
     pub fn write(&self, table: &mut TomlTable) {
         let default = match self.has_own_listen {
-            true => "The first site at an address answers there for hosts that no site names.",
-            false => "The first site answers for hosts that no site names.",
+            true => {
+                "The first site at an address handles requests there for hosts that no site names."
+            }
+            false => "The first site handles requests for hosts that no site names.",
         };
         if self.is_default {
             table.comment(default);
@@ -264,7 +266,7 @@ impl Hosting {
         match default.filter(|_| is_nameless) {
             Some(other) => {
                 let by = place_of(other);
-                format!("no request reaches it: {by} answers for names that no site has")
+                format!("no request reaches it: {by} handles requests for hosts that no site names")
             }
             None => "no request reaches it".to_owned(),
         }

@@ -131,7 +131,7 @@ impl FileParser<'_> {
                 });
                 Ok(SectionKind::Container)
             }
-            _ => Err("Apache knows no such section, or permits none here"),
+            _ => Err("Apache has no such section, or does not allow it here"),
         }
     }
 
