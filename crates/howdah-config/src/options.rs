@@ -547,9 +547,9 @@ options! {
         "cache_ttl": OptionKind::Time(SECOND, 365 * DAY), "120s" => cache!(rules.ttl),
             "How long a page is stored if it has no lifetime of its own. A page with a lifetime is stored for at most 24 hours.", "Useful for pages that change rarely, or that change without a request.";
         "cache_grace": OptionKind::Time(0, DAY), "10s" => cache!(rules.grace),
-            "How long a stored page is still served after its lifetime has ended, while Howdah renders a new one. The page's own `Cache-Control` can set another time, or forbid it.", "Useful for slow pages.";
+            "How long a stored page is still served after its lifetime has ended, while Howdah renders a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Useful for slow pages.";
         "cache_stale_if_error": OptionKind::Time(0, 30 * DAY), "1h" => cache!(rules.stale_if_error),
-            "How long a stored page is still served after its lifetime has ended, if PHP fails to render a new one. The page's own `Cache-Control` can set another time, or forbid it.", "Raise it if you may need longer to repair a site.";
+            "How long a stored page is still served after its lifetime has ended, if PHP fails to render a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Raise it if you may need longer to repair a site.";
         "cache_ignore_cookies": OptionKind::Texts, "" => cache!(rules.ignore_cookies),
             "Cookies that do not change any page (`*` at the end matches all cookies that begin so). Any other unknown cookie bypasses the cache (`UnknownCookie`).",
             "Useful for consent banners and similar scripts.";

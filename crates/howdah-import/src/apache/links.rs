@@ -27,7 +27,7 @@ pub fn translate_options(context: &HostContext<'_, '_>, site: &mut SiteTable) {
             for word in &line.args {
                 let word = word.trim_start_matches('+').to_ascii_lowercase();
                 match word.as_str() {
-                    "indexes" => missing.push("a directory without an index file gets a 404: there are no listings"),
+                    "indexes" => missing.push("a directory without an index file counts as missing: there are no listings"),
                     "all" => missing.push("there are no listings, no server-side includes, and programs run by rules with `cgi` alone"),
                     "includes" | "includesnoexec" => missing.push("there are no server-side includes"),
                     "multiviews" => missing.push("Howdah has no content negotiation: a URL must contain the full name of its file"),
