@@ -79,7 +79,7 @@ words! {
         "proxy_pass" => ["site.rule.proxy"] "use a [[site.rule]] with `proxy = \"http://127.0.0.1:3000\"`";
         "proxy_set_header" => ["site.rule.proxy"] "`proxy` rules pass on `Host` and set the `X-Forwarded` headers themselves";
         "proxy_read_timeout" | "proxy_send_timeout" => ["site.rule.proxy_timeout"] "use `proxy_timeout` in the [[site.rule]] with `proxy`";
-        "proxy_buffering" => ["site.rule.proxy"] "remove it, because a slow client never holds the other server";
+        "proxy_buffering" => ["site.rule.proxy"] "remove it, because a slow client never occupies the other server";
         "proxy_cache" | "proxy_cache_path" | "proxy_cache_valid" | "fastcgi_cache" | "fastcgi_cache_path" | "fastcgi_cache_valid"
             => ["site.cache", "cache.memory"] "use `cache = \"on\"` or `cache = \"rfc\"` in [[site]]";
         "fastcgi_pass" => ["pool.*.fastcgi", "pool.*.mode"] "Howdah runs PHP itself; for php-fpm, write a pool with `mode = \"fastcgi\"` and `fastcgi`";

@@ -122,7 +122,7 @@ pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
     ),
     (
         "site.rule",
-        "Rules, which are applied in order. At most one of `path`, `prefix`, `glob` and `regex` selects the URL paths; without one, the rule applies to all paths. A rule has one action, or several actions that only change headers and files.",
+        "Rules, which are applied in order. At most one of `path`, `prefix`, `glob` and `regex` selects the URL paths; without one, the rule applies to all paths. A rule has one action, such as `redirect`, `deny` or `proxy`; the limits of clients (`limit`, `rate`, `connections`, `processes`) count as one action together. A rule without such an action may combine `set_header`, `add_header`, `cache_control` and `type`.",
     ),
     (
         "site.rule.not",
@@ -281,8 +281,8 @@ options! {
             "The number of requests after which a connection is closed; 0 means no limit.",
             "Useful for load balancers that spread requests by reconnecting.";
         "min_rate": OptionKind::Integer(0, 1 << 30), "240" => server!(http.min_rate),
-            "The minimum number of bytes per second of a request body (otherwise 408 `BodyTooSlow`), and of a client that reads a response (otherwise the connection is closed, `ClientTooSlow`). It is measured over each ten seconds of waiting; 0 means no minimum.",
-            "Useful for clients on very slow links.";
+            "The minimum speed of a client, in bytes per second. If the client sends a request body more slowly, it gets 408 `BodyTooSlow`; if it reads a response more slowly, the response is cut off (`ClientTooSlow`). Howdah measures the average over ten seconds of waiting for the client; time in which the server is slow does not count. 0 means no minimum.",
+            "Lower it for clients on very slow links.";
         "response_spill": OptionKind::Size(0, T), "1G" => server!(buffers.response_spill),
             "The maximum size of the file that stores output for a slow client, after 256 KiB in memory. If a script writes more, it waits for its client, which must then read 256 KiB per second (`ClientTooSlow`).",
             "Useful for scripts that send large responses, such as backups.";
@@ -353,17 +353,17 @@ options! {
             "The authorities, which are tried in order: `letsencrypt`, `letsencrypt-staging`, `zerossl`, or the URL of another authority's directory.",
             "Useful for a second authority if the first one is down, for tests, and for your own authority (`SSL_CERT_FILE` names its root).";
         "eab": OptionKind::Pairs, "",
-            "`[acme.eab]`: account keys for authorities that need one (external account binding): `zerossl = \"KEY_ID:HMAC_KEY\"`. Another authority is named by its host.",
-            "Needed for zerossl.";
+            "`[acme.eab]`: the account keys that some authorities require (external account binding), with one line for each authority: `zerossl = \"KEY_ID:HMAC_KEY\"`. For an authority whose URL is in `authorities`, write the host of that URL in quotes: `\"acme.example.org\" = \"KEY_ID:HMAC_KEY\"`.",
+            "Needed for `zerossl`.";
         "ask": OptionKind::Text, "",
-            "A URL that is requested, with `?domain=NAME` added, when a client wants another name: a status from 200 to 299 means that a certificate is ordered. Until it is issued, clients are refused. At most ten new names are ordered per minute.",
-            "Useful for platforms whose customers bring their own domains.";
+            "A URL of yours that decides for which other names Howdah may order certificates. When a client requests a name that is not in the configuration, Howdah requests this URL with `?domain=NAME` added. A status from 200 to 299 allows the order; with any other status, the client is refused. At most ten new names are ordered per minute.",
+            "Useful for platforms whose customers bring their own domains ([certificates.md](certificates.md#names-of-customers)).";
         "dns_hook": OptionKind::Path, "",
-            "A program that proves control over a name with DNS (DNS-01): `PROGRAM present|cleanup _acme-challenge.NAME. VALUE`, like lego's `exec`. It must exit only when all name servers have the record.",
+            "A program that proves control over a name with DNS (DNS-01): `PROGRAM present|cleanup _acme-challenge.NAME. VALUE`, like lego's `exec`. It must not exit until all name servers have the record.",
             "Needed for wildcards, and for servers that cannot be reached from the Internet.";
         "path": OptionKind::Path, "",
             "The directory for keys, certificates and accounts, which several hosts may share. The default is `/var/lib/howdah` (root) or `~/.local/state/howdah`. Orders are made by a process that runs as the directory's owner.",
-            "Useful for hosts behind one load balancer.";
+            "Set it to a shared directory if several machines behind one load balancer serve the same names.";
     }
     "trusted_proxies" ANY {
         "networks": OptionKind::Texts, "",
@@ -400,7 +400,7 @@ options! {
         "queue_timeout": OptionKind::Time(10, 3600 * SECOND), "30s"
             => pool!(Embed.queue_timeout, FastCgi.queue_timeout, Pool.client.queue_timeout, Cgi.queue_timeout),
             "The maximum time that a request waits for a process; then it gets 503 `QueueTimeout`.",
-            "Useful for clients that give up sooner or later than that.";
+            "Set it to the time that your clients are willing to wait, such as the timeout of a load balancer in front of Howdah.";
         "request_terminate_timeout": OptionKind::TimeOrOff(100, DAY), "300s"
             => pool!(Embed.request_terminate_timeout, FastCgi.request_terminate_timeout, Pool.client.request_terminate_timeout, Cgi.request_terminate_timeout),
             "The maximum time that a script may run, including sleep; then its process is killed: 504 `TerminateTimeout`.",
@@ -500,7 +500,7 @@ options! {
             "Useful for an administration interface on its own port, or for two sites with the same host.";
         "root": OptionKind::Path, "", "The directory that is served. The default is the directory on the command line.", "Every site in a file needs it.";
         "recognise": OptionKind::OnOff, "",
-            "`on`: use what `howdah serve DIR` would choose for the application in the root, after the site's own rules. Without this option, only the application's list of denied paths is used. `off`: use nothing of it.",
+            "`on`: add the settings and rules that `howdah serve DIR` would choose for the application in the root; the site's own rules are applied first. `off`: add nothing. If you do not set this option, Howdah adds only the list of paths that the application must not expose, and refuses requests for them.",
             "Useful for short configurations.";
         "pool": OptionKind::Text, "", "The pool that runs the site's scripts. The default is the only pool, or `www`.", "Useful for files with several pools.";
         // A directory with both index.php and index.html is an application with a placeholder beside it.
@@ -517,7 +517,7 @@ options! {
             "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: Howdah refuses what they would refuse, including requests without the right password, and applies nothing else of them. `off`: they are ignored.",
             "Use `on` for a site that comes from Apache, and `off` for roots that certainly have no such files.";
         "symlinks": OptionKind::Word(&["follow", "owner", "beneath"]), "follow",
-            "Where symbolic links below the root may lead: anywhere; only to files of the link's owner; or only below the root.",
+            "Where symbolic links below the root may lead. `follow`: anywhere. `owner`: only to files of the link's owner. `beneath`: only below the root.",
             "Useful for roots that other users write to. Links in `root` itself are checked once per second.";
         "deny": OptionKind::Texts, "", "Globs of URL paths that are refused, for files and for scripts.", "Useful for files that no client may see.";
         "expose": OptionKind::Texts, "",
@@ -547,20 +547,20 @@ options! {
         "cache_ttl": OptionKind::Time(SECOND, 365 * DAY), "120s" => cache!(rules.ttl),
             "How long a page is stored if it has no lifetime of its own. A page with a lifetime is stored for at most 24 hours.", "Useful for pages that change rarely, or that change without a request.";
         "cache_grace": OptionKind::Time(0, DAY), "10s" => cache!(rules.grace),
-            "How long after that time a page is served while a new one is rendered.", "Useful for slow pages.";
+            "How long a stored page is still served after its lifetime has ended, while Howdah renders a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Useful for slow pages.";
         "cache_stale_if_error": OptionKind::Time(0, 30 * DAY), "1h" => cache!(rules.stale_if_error),
-            "How long after that time a page is served when PHP fails.", "Set it if repairs take more or less time.";
+            "How long a stored page is still served after its lifetime has ended, if PHP fails to render a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Raise it if you may need longer to repair a site.";
         "cache_ignore_cookies": OptionKind::Texts, "" => cache!(rules.ignore_cookies),
             "Cookies that do not change any page (`*` at the end matches all cookies that begin so). Any other unknown cookie bypasses the cache (`UnknownCookie`).",
             "Useful for consent banners and similar scripts.";
         "cache_ignore_query": OptionKind::Texts, "" => cache!(rules.ignore_query),
-            "Query parameters that do not change any page. Rendered pages do not see them.", "Useful for campaigns with their own parameters.";
+            "Query parameters that do not change any page. When Howdah renders a page for the cache, the script does not see them.", "Useful for advertising campaigns with their own parameters.";
         "cache_never": OptionKind::Texts, "", "Beginnings of decoded URL paths that are never cached.", "Useful for accounts and carts.";
         "cache_ignore_writes": OptionKind::Texts, "" => cache!(ignore_writes),
             "Tables whose writes do not change any page (`*` at either end is possible), and functions of PostgreSQL, written as `name()`.", "Useful for counters and sessions that no preset knows.";
         "cache_flush_on_write": OptionKind::OnOff, "on" => cache!(flush_on_write),
             "Whether a request that may have written invalidates all pages of the site; with `off`, it invalidates only its own URL.",
-            "Use `off` for applications that purge exactly.";
+            "Use `off` for applications that purge exactly the pages that have changed.";
         "cache_shadow": OptionKind::Integer(0, 1 << 30), "0" => cache!(shadow),
             "Render every Nth hit again and compare the result (`ShadowDiffers`); 0 means never.",
             "Useful to verify the cache in production; 1000 adds hardly any load.";
@@ -620,20 +620,20 @@ options! {
         "proxy": OptionKind::Texts, "",
             "Passes the request to another server: `http://127.0.0.1:3000`, `https://HOST`, `h2c://HOST:PORT` or `unix:/path`, including WebSocket. Of several servers the least busy one is used; `weight=N` may follow an address.",
             "Useful for the Node, Go or Reverb part of a site. See proxy.md.";
-        "proxy_timeout": OptionKind::Time(10, DAY), "60s", "The maximum time that such a server may send nothing; then the response is 504 `BackendTimeout`.", "Useful for slow servers.";
+        "proxy_timeout": OptionKind::Time(10, DAY), "60s", "How long Howdah waits for the server of `proxy` while that server sends nothing; then the client gets 504 `BackendTimeout`, or the response is cut off if it has begun. Time in which the client is slow does not count.", "Raise it for servers that need long to respond.";
         "proxy_health": OptionKind::Text, "",
-            "A path such as `/up`, which is requested every five seconds. A server that does not respond with 2xx or 3xx gets no requests.", "Useful for several servers.";
+            "A path such as `/up`, which is requested every five seconds. A server that does not respond with 2xx or 3xx gets no requests.", "Useful with several servers.";
         "authorizer": OptionKind::Text, "",
-            "The pool (`fastcgi` or `pool`) whose FastCGI authorizer is asked first: 200 allows the request, and its `Variable-NAME` headers become variables; any other response is sent to the client. The authorizer is asked for every path that leads there, and nothing there is served from the cache.",
+            "The pool, of mode `fastcgi` or `pool`, whose FastCGI authorizer decides whether a request is allowed. If the authorizer responds with 200, the request is allowed, and the authorizer's `Variable-NAME` headers become variables for PHP; the client gets any other response. The rule applies to the path of the request and to every path that it is rewritten to. These requests are never served from the cache.",
             "Useful for one login before several applications.";
-        "authorizer_script": OptionKind::Path, "", "The script of the authorizer, if it is PHP.", "Useful for authorizers written in PHP.";
+        "authorizer_script": OptionKind::Path, "", "The path of the authorizer's script, if the authorizer is written in PHP.", "Needed for authorizers in PHP.";
         "auth_request": OptionKind::Text, "",
-            "The URL of a server (written as for `proxy`, with a path) that is asked first, with a GET that has the client's headers and `X-Forwarded-Method`, `-Uri` and `-Host`: 2xx allows the request; any other response is sent to the client. Nothing there is served from the cache.",
+            "The URL of a server that decides whether a request is allowed, written as for `proxy` but with a path. Howdah sends it a GET request with the client's headers and with `X-Forwarded-Method`, `-Uri` and `-Host`. If the server responds with 2xx, the request is allowed; the client gets any other response. These requests are never served from the cache.",
             "Useful for single sign-on: Authelia, oauth2-proxy, authentik. See access.md.";
         "auth_request_set": OptionKind::Pairs, "",
             "Variables for PHP from headers of that response: `{ REMOTE_USER = \"Remote-User\" }`.", "Useful for applications that take the user from the server.";
         "auth_basic": OptionKind::Text, "",
-            "Asks for a user name and a password (Basic authentication). The text is the realm, which browsers show. PHP gets `REMOTE_USER`, and nothing there is served from the cache.",
+            "Asks for a user name and a password (Basic authentication). The text is the realm, which browsers show. PHP gets `REMOTE_USER`, and these requests are never served from the cache.",
             "Useful for protected areas without their own login, such as a staging site. See access.md.";
         "auth_basic_user_file": OptionKind::Path, "",
             "The file of users and passwords, as `htpasswd` writes it (bcrypt, apr1, SHA-1, crypt). It is read again when it changes, and it is never sent.",
@@ -658,7 +658,7 @@ options! {
             "What counts as one client: `address`, `network /24 /56` (prefix lengths of IPv4 and IPv6), `header NAME`, `cookie NAME`, or `all` clients together.",
             "Useful for APIs with keys, and crawlers with many addresses.";
         "return": OptionKind::Integer(200, 599), "", "Responds with this status and `body`.", "Useful for health checks and `robots.txt`.";
-        "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for texts with `return`.";
+        "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for short texts, such as `robots.txt`.";
         "pool": OptionKind::Text, "", "The pool that runs the script here; the last such rule applies.", "Useful for workers in a part of a site.";
         "set_header": OptionKind::Pairs, "", "Headers that are replaced in every response: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
         "add_header": OptionKind::Pairs, "", "Headers that are added, in the same way.", "Useful for headers that may repeat, such as `Link`.";
@@ -688,7 +688,7 @@ options! {
             "Useful for WordPress and Laravel.";
         "directory": OptionKind::Path, ".", "The directory in which the job runs.", "Needed for relative file names.";
         "schedule": OptionKind::Text, "",
-            "Minute, hour, day of month, month and day of week, optionally with the second before them; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Without it, the job always runs.",
+            "Minute, hour, day of month, month and day of week, optionally with the second before them; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Without a schedule, the job runs all the time, and is started again when it exits.",
             "Use it instead of cron.";
         "time_zone": OptionKind::Text, "", "The time zone of the schedule, such as `Europe/Berlin`. The default is the zone of the machine.", "Useful for machines that use UTC.";
         "jitter": OptionKind::Time(0, DAY), "0s", "A scheduled run starts up to this much later.", "Useful for many servers.";

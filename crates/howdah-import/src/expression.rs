@@ -60,7 +60,7 @@ pub fn client_may_choose_host(target: &str, paths: &PathMatch) -> bool {
 
 /// The remark in the list where [`client_may_choose_host`] returns true.
 pub const CLIENT_CHOOSES_HOST_REMARK: &str =
-    "a target that begins with a slash: here a client could choose the host; 404";
+    "write a target that begins with a slash, because a client could choose the host here; 404";
 
 /// Returns whether the text that a group matches begins with a slash: the group's expression begins with one, or the
 /// group is the `(.*)` at the beginning of the path.
@@ -171,7 +171,9 @@ fn as_look_ahead(expression: &str) -> Result<String, String> {
             '\\' => {
                 let next = chars.next();
                 if !in_class && next.is_some_and(|next| matches!(next, '1'..='9' | 'g' | 'k')) {
-                    return Err("one expression for the paths of both".to_owned());
+                    return Err(
+                        "write one expression that matches the paths of both patterns".to_owned(),
+                    );
                 }
                 out.push(c);
                 out.extend(next);
@@ -198,7 +200,9 @@ fn as_look_ahead(expression: &str) -> Result<String, String> {
                         && !rest.starts_with("?<=")
                         && !rest.starts_with("?<!");
                 if is_named {
-                    return Err("one expression for the paths of both".to_owned());
+                    return Err(
+                        "write one expression that matches the paths of both patterns".to_owned(),
+                    );
                 }
             }
             _ => {}

@@ -84,15 +84,17 @@ impl SiteHosting {
     pub fn default_remark<'p>(&self, place_of: impl Fn(usize) -> &'p SourceLine) -> Option<String> {
         let by = place_of(self.overridden_by?);
         Some(format!(
-            "names that no site has are answered as {by} says, at each address"
+            "requests for hosts that no site names are served as {by} says, at each address"
         ))
     }
 
     /// Writes the name, hosts and `listen` of the site.
     pub fn write(&self, table: &mut TomlTable) {
         let default = match self.has_own_listen {
-            true => "The first site at an address answers there for hosts that no site names.",
-            false => "The first site answers for hosts that no site names.",
+            true => {
+                "The first site at an address handles requests there for hosts that no site names."
+            }
+            false => "The first site handles requests for hosts that no site names.",
         };
         if self.is_default {
             table.comment(default);
@@ -247,7 +249,7 @@ impl Hosting {
         let mut wider = pairs.filter(|(own, there)| covers(there, own));
         let (own, there) = wider.next()?;
         Some(format!(
-            "it answers at {there}: {own} is part of it and cannot be opened beside it"
+            "it responds at {there}: {own} is part of it and cannot be opened beside it"
         ))
     }
 
@@ -264,7 +266,7 @@ impl Hosting {
         match default.filter(|_| is_nameless) {
             Some(other) => {
                 let by = place_of(other);
-                format!("no request reaches it: {by} answers for names that no site has")
+                format!("no request reaches it: {by} handles requests for hosts that no site names")
             }
             None => "no request reaches it".to_owned(),
         }
@@ -581,7 +583,7 @@ mod tests {
         let lost: Vec<(usize, usize)> = lost.iter().map(|lost| (lost.server, lost.owner)).collect();
         assert_eq!(lost, [(1, 0), (3, 0)]);
         let widened = hosting.widened_remark(&[listen("192.0.2.1:80")]).unwrap();
-        assert!(widened.starts_with("it answers at 0.0.0.0:80: 192.0.2.1:80 is part"));
+        assert!(widened.starts_with("it responds at 0.0.0.0:80: 192.0.2.1:80 is part"));
         assert_eq!(hosting.widened_remark(&[listen("80")]), None);
         assert!(!hosting.is_reached(1) && hosting.is_reached(2));
         assert_eq!(shown(&hosting), "80 | 0 a | 2 a @443");

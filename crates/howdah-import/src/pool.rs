@@ -94,7 +94,7 @@ pub fn add_embedded_pool(pool: &FpmPool, config: &mut TargetConfig, ledger: &Imp
         table.set("user", user, None);
     }
     if pool.value("request_terminate_timeout").is_none() {
-        let remark = "php-fpm sets no limit to a script's time; here it is 300 s (request_terminate_timeout)";
+        let remark = "php-fpm sets no limit on a script's time; Howdah's limit is 300 s (request_terminate_timeout)";
         ledger.mark_different(pool.id, remark);
     }
     let dynamic = pool.value("pm").unwrap_or("dynamic") == "dynamic";
@@ -218,7 +218,7 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
         ("pm.max_children", Some(n)) => {
             carry("max_children", TomlValue::Number(n.clamp(1, MAX_CHILDREN)));
             if n > MAX_CHILDREN {
-                ledger.mark_different(line.id, "at most 1000 children");
+                ledger.mark_different(line.id, "a pool has at most 1000 children");
             }
         }
         ("pm.min_spare_servers", Some(n)) if dynamic => {
@@ -268,7 +268,7 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
         }
         ("chdir", _) => ledger.mark_irrelevant(line.id, "a script begins in its own directory"),
         ("security.limit_extensions", _) => {
-            ledger.mark_irrelevant(line.id, "only php_extensions of a site are run");
+            ledger.mark_irrelevant(line.id, "a site runs only scripts with its php_extensions");
         }
         ("process.priority" | "process.dumpable" | "pm.max_memory", _) => {
             ledger.mark_irrelevant(
@@ -284,19 +284,19 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
         }
         ("chroot", _) => ledger.mark_missing_protection(
             line.id,
-            "no chroot: another user, and open_basedir in php_admin_value",
+            "Howdah has no chroot: use another user, and open_basedir in php_admin_value",
         ),
         ("pm.status_path" | "pm.status_listen", _) => {
-            ledger.mark_missing(line.id, "howdah status, or [status] path");
+            ledger.mark_missing(line.id, "use howdah status, or [status] path");
         }
         ("ping.path" | "ping.response", _) => {
             ledger.mark_missing(
                 line.id,
-                "a rule with `path`, `return = 200` and `body`: it does not reach PHP",
+                "write a rule with `path`, `return = 200` and `body`, which does not reach PHP",
             );
         }
         ("access.log" | "access.format" | "access.suppress_path[]", _) => {
-            ledger.mark_missing(line.id, "[log] access has the requests for files as well");
+            ledger.mark_missing(line.id, "[log] access also contains the requests for files");
         }
         ("rlimit_files" | "rlimit_core", _) => {
             ledger.mark_missing(line.id, "LimitNOFILE= and LimitCORE= of howdah.service");

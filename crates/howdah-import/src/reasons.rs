@@ -3,13 +3,13 @@
 
 pub const COMPRESSION: &str =
     "the media type and the client decide what Howdah compresses, and how well";
-pub const FILES: &str = "Howdah sends files in this way without being told";
+pub const FILES: &str = "Howdah sends files in this way by default";
 pub const INCLUDED: &str = "the file is read with the one that includes it";
 pub const LOGGING: &str = "one access log contains all requests, including those for missing files";
 pub const PROTOCOL: &str =
     "every address with `tls` speaks HTTP/2, within limits that tests have measured";
 pub const REDIRECTS: &str =
-    "a redirect to the slash of a directory contains neither a host nor a port";
+    "a redirect that adds the slash of a directory contains neither a host nor a port";
 pub const SERVICE: &str = "service managers find the process by themselves";
 pub const SESSIONS: &str =
     "clients resume TLS sessions with tickets, whose keys Howdah creates and replaces";

@@ -188,7 +188,7 @@ impl fmt::Display for LabError {
             LabError::NotResumable { why } => write!(f, "NotResumable: {why}"),
             LabError::Changed { what } => {
                 f.write_str(
-                    "Changed: figures of two set-ups are not mixed; start a new comparison. Since this one began there is another",
+                    "Changed: a comparison cannot be continued after the set-up has changed, so start a new one. These things have changed",
                 )?;
                 write_log(f, &what.join("\n"))
             }

@@ -21,7 +21,7 @@ pub enum JobCommand {
     /// Start a job now; if it has a schedule, wait until it has ended.
     #[command(after_help = "Example:\n  howdah job run nightly-report")]
     Run(JobTarget),
-    /// Stop a job after its current work; a job that always runs stays stopped until `run` or a restart.
+    /// Stop a job after its current work; a job without a schedule stays stopped until `run` or a restart.
     #[command(after_help = "Example:\n  howdah job stop queue")]
     Stop(JobTarget),
 }

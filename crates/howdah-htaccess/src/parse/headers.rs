@@ -115,7 +115,7 @@ fn header_line(
             let action = HeaderAction::Edit(compile(expression)?, action == "edit*");
             (action, value.as_str(), rest.first())
         }
-        _ => return Err("what is to be done with the header is unknown"),
+        _ => return Err("the action for the header is unknown"),
     };
     let when = clause.map_or(Ok(HeaderCondition::Always), |clause| when(clause))?;
     let value = match &action {

@@ -322,9 +322,9 @@ impl FileParser<'_> {
                 self.file.notes.push(Note { refuses, ..note });
                 Ok(())
             }
-            HtaccessRole::ServerOnly => Err("the directive cannot stand in an .htaccess file"),
+            HtaccessRole::ServerOnly => Err("the directive is not allowed in an .htaccess file"),
             HtaccessRole::Implemented | HtaccessRole::Unknown => {
-                Err("Apache knows no such directive")
+                Err("Apache has no such directive")
             }
         }
     }

@@ -131,7 +131,7 @@ impl FileParser<'_> {
                 });
                 Ok(SectionKind::Container)
             }
-            _ => Err("Apache knows no such section, or permits none here"),
+            _ => Err("Apache has no such section, or does not allow it here"),
         }
     }
 
@@ -142,7 +142,7 @@ impl FileParser<'_> {
     pub(super) fn close(&mut self, text: &str) -> Parsed {
         let name = text.trim_end_matches('>').trim_ascii().to_ascii_lowercase();
         let Some(open) = self.open.pop().filter(|open| open.name == name) else {
-            return Err("it closes no section that is open");
+            return Err("it closes a section that is not open");
         };
         match open.kind {
             SectionKind::Plain => {}

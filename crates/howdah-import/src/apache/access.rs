@@ -104,7 +104,7 @@ fn deny_others(
         }
     };
     let found = formula.and_then(|formula| {
-        let cannot = "rules that say the same (docs/access.md)".to_owned();
+        let cannot = "write rules that do the same (docs/access.md)".to_owned();
         formula.into_demands().map_err(|()| cannot)
     });
     let demands = match found {
@@ -122,7 +122,7 @@ fn deny_others(
                     number,
                     when,
                     lines,
-                    "one rule for the paths of both",
+                    "write one rule that matches the paths of both patterns",
                 );
             }
         }
@@ -140,7 +140,7 @@ fn deny_others(
         for line in lines {
             context.ledger.mark_irrelevant(
                 line.id,
-                "names that begin with a dot are never sent, `/.well-known/` aside",
+                "names that begin with a dot are never sent, except below `/.well-known/`",
             );
         }
         return;
@@ -228,7 +228,7 @@ fn translate_limit(
             (true, true) => AccessFormula::All(vec![require, legacy]),
             (true, false) => require,
             (false, true) => legacy,
-            (false, false) => return Err("a rule with `methods`".to_owned()),
+            (false, false) => return Err("write a rule with `methods`".to_owned()),
         })
     });
     deny_others(context, stages, number, &when, formula, &lines);
@@ -259,7 +259,7 @@ fn translate_other_restriction(
             number,
             &when,
             &[line],
-            "rules that say the same (docs/access.md)",
+            "write rules that do the same (docs/access.md)",
         ),
         "allowmethods" => {
             let mut methods = line.args.clone();
@@ -277,9 +277,10 @@ fn translate_other_restriction(
             context.ledger.mark_carried(line.id);
         }
         "authmerging" => match line.arg(0).eq_ignore_ascii_case("or") {
-            true => context
-                .ledger
-                .mark_different(line.id, "all of them are asked for, not any"),
+            true => context.ledger.mark_different(
+                line.id,
+                "clients must meet all of the requirements, not just one",
+            ),
             false => context.ledger.mark_carried(line.id),
         },
         _ => {}
@@ -355,7 +356,7 @@ fn parse_requirement(
         "host" | "forward-dns" if !negated => {
             context.ledger.mark_missing_protection(
                 line.id,
-                "addresses in place of host names: Howdah looks up no client",
+                "write addresses instead of host names: Howdah does not look up the names of clients",
             );
             AccessFormula::Denied
         }
@@ -391,22 +392,26 @@ fn password_rule(
     let word =
         |name: &str| auth(name).map_or(String::new(), |line| line.arg(0).to_ascii_lowercase());
     if word("authtype") != "basic" {
-        return Err("Basic authentication: `auth_basic` of a rule".to_owned());
+        return Err("use Basic authentication: `auth_basic` of a rule".to_owned());
     }
     let provider = auth("authbasicprovider");
     if provider.is_some_and(|line| line.args != ["file"]) {
-        return Err("users and passwords in a file: `auth_basic_user_file` of a rule".to_owned());
+        return Err(
+            "put users and passwords into a file: `auth_basic_user_file` of a rule".to_owned(),
+        );
     }
     let path = |name: &str| auth(name).map(|line| (line, context.server.path(line.arg(0))));
     let Some((file, users)) = path("authuserfile") else {
-        return Err("`auth_basic_user_file` of a rule: there is no AuthUserFile".to_owned());
+        return Err("there is no AuthUserFile: set `auth_basic_user_file` of a rule".to_owned());
     };
     let name = auth("authname").map_or("Restricted", |line| line.arg(0));
     let mut rule = when.rule("auth_basic", name, &line.place);
     rule.set("auth_basic_user_file", users, Some(&file.place));
     if require.iter().any(|who| who.starts_with("group ")) {
         let Some((file, groups)) = path("authgroupfile") else {
-            return Err("`auth_basic_group_file` of a rule: there is no AuthGroupFile".to_owned());
+            return Err(
+                "there is no AuthGroupFile: set `auth_basic_group_file` of a rule".to_owned(),
+            );
         };
         rule.set("auth_basic_group_file", groups, Some(&file.place));
         context.ledger.mark_carried(file.id);

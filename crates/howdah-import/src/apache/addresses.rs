@@ -36,7 +36,7 @@ pub fn parse_sockets(tree: &[Directive], ledger: &ImportLedger) -> Vec<ListenSoc
                 });
                 ledger.mark_carried(line.id);
             }
-            None => ledger.mark_missing(line.id, "`listen` with an address and a port"),
+            None => ledger.mark_missing(line.id, "write `listen` with an address and a port"),
         }
     }
     found

@@ -67,7 +67,7 @@ pub fn write_aliases(
                     translate_alias(context, stages, pools, line)
                 }
                 "alias" | "scriptalias" | "aliasmatch" | "scriptaliasmatch" => {
-                    let need = "a link below the root for each directory, or a [[site]] of its own";
+                    let need = "create a link below the root for each directory, or give it a [[site]] of its own";
                     context.ledger.mark_missing(line.id, need);
                 }
                 _ => {}
@@ -86,7 +86,7 @@ fn translate_alias(
     if is_listing_icons(line) {
         return ledger.mark_irrelevant(
             line.id,
-            "icons of directory listings, which Howdah does not make",
+            "these are icons of directory listings, which Howdah does not have",
         );
     }
     let url = line.arg(0).trim_end_matches('/');
@@ -100,7 +100,7 @@ fn translate_alias(
         .iter()
         .any(|(known, own)| known == url && *own != target)
     {
-        return ledger.mark_irrelevant(line.id, "another line says where this path leads");
+        return ledger.mark_irrelevant(line.id, "another line decides where this path leads");
     }
     let when = RuleCondition::paths(PathMatch::segment_prefix(url));
     map_directory(context, stages, line, url, &target, &when);
@@ -132,7 +132,9 @@ fn map_directory(
         return ledger.mark_carried(line.id);
     }
     let Some(root) = root else {
-        let need = format!("files of {target} as a [[site]] of their own, or below the root");
+        let need = format!(
+            "serve the files of {target} from a [[site]] of their own, or from below the root"
+        );
         return ledger.mark_missing(line.id, need);
     };
     let Some(missing) = link::missing_link(&root, url, target) else {

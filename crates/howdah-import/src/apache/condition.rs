@@ -88,7 +88,7 @@ pub fn translate_test(variable: &str, test: &VariableTest) -> Result<TranslatedC
                 &field.replace('_', "-"),
                 test,
             ))),
-            None => Err(format!("rules cannot ask for %{{{variable}}}")),
+            None => Err(format!("rules cannot check %{{{variable}}}")),
         },
     }
 }
@@ -186,7 +186,7 @@ fn method_condition(test: &VariableTest) -> Result<RuleCondition, String> {
 
 /// Translates addresses, and prefixes of addresses such as `^192\.0\.2\.`.
 fn address_condition(test: &VariableTest) -> Result<RuleCondition, String> {
-    let need = || "addresses and networks, `from` of a rule".to_owned();
+    let need = || "use addresses and networks: `from` of a rule".to_owned();
     let texts = match test {
         VariableTest::Equals(text, _) => vec![text.clone()],
         VariableTest::Matches(text) => {
@@ -298,7 +298,7 @@ mod tests {
             (
                 "REMOTE_ADDR",
                 "^192",
-                "addresses and networks, `from` of a rule",
+                "use addresses and networks: `from` of a rule",
             ),
             ("REQUEST_METHOD", "^(GET|HEAD)$", "GET HEAD"),
             (
@@ -312,7 +312,7 @@ mod tests {
                 "conditions on parameters, `query` of a rule",
             ),
             ("ENV:REDIRECT_STATUS", "^$", "Always(true)"),
-            ("TIME_HOUR", "^1", "rules cannot ask for %{TIME_HOUR}"),
+            ("TIME_HOUR", "^1", "rules cannot check %{TIME_HOUR}"),
         ] {
             assert_eq!(shown(variable, test), expected, "{variable} {test}");
         }

@@ -73,9 +73,10 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
         let mut by_time: BTreeMap<u64, (Vec<&str>, &Directive)> = BTreeMap::new();
         for line in of("expiresbytype") {
             let Some(time) = parse_seconds(line.arg(1)) else {
-                context
-                    .ledger
-                    .mark_missing(line.id, "cache_control of a rule, with max-age in seconds");
+                context.ledger.mark_missing(
+                    line.id,
+                    "use cache_control of a rule, with max-age in seconds",
+                );
                 continue;
             };
             let is_of_type = |ending: &&&str| {
@@ -93,7 +94,7 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
             }
             context.ledger.mark_different(
                 line.id,
-                "Cache-Control of files, without Expires; scripts set their own",
+                "files get Cache-Control but not Expires; scripts set their own",
             );
             by_time
                 .entry(time)
@@ -116,12 +117,13 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
                     add_cache_rule(stages, line, layer.paths.clone(), time);
                     context.ledger.mark_different(
                         line.id,
-                        "Cache-Control of files, without Expires; scripts set their own",
+                        "files get Cache-Control but not Expires; scripts set their own",
                     );
                 }
-                None => context
-                    .ledger
-                    .mark_missing(line.id, "cache_control of a rule, with max-age in seconds"),
+                None => context.ledger.mark_missing(
+                    line.id,
+                    "use cache_control of a rule, with max-age in seconds",
+                ),
             }
         }
     }

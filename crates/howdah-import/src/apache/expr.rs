@@ -37,7 +37,7 @@ pub fn parse_expression(text: &str) -> Result<AccessFormula, String> {
 }
 
 const UNSUPPORTED_EXPRESSION: &str =
-    "conditions of rules in place of this expression (docs/access.md)";
+    "write conditions of rules instead of this expression (docs/access.md)";
 
 struct ExprParser {
     tokens: Vec<ExprToken>,

@@ -95,7 +95,7 @@ fn translate_index(context: &HostContext<'_, '_>, site: &mut SiteTable) {
     for (_, line) in others {
         match main.is_some_and(|main| main.args == line.args) {
             true => context.ledger.mark_carried(line.id),
-            false => context.ledger.mark_missing(line.id, "one index for the whole site: add its names there, or let a rule lead to the script"),
+            false => context.ledger.mark_missing(line.id, "a site has one `index`: add these names to it, or write a rule that leads to the script"),
         }
     }
 }
@@ -119,7 +119,7 @@ fn translate_allow_override(context: &HostContext<'_, '_>, site: &mut SiteTable)
             true => context.ledger.mark_carried(line.id),
             false => context.ledger.mark_different(
                 line.id,
-                "htaccess = \"on\": all directives of .htaccess files count",
+                "with htaccess = \"on\", all directives of .htaccess files apply",
             ),
         }
     }
@@ -136,17 +136,17 @@ fn translate_allow_override(context: &HostContext<'_, '_>, site: &mut SiteTable)
         match (on, reads(line)) {
             (true, false) if below_root => context.ledger.mark_missing_protection(
                 line.id,
-                ".htaccess files count in the whole site: make sure that no other user can write one there",
+                ".htaccess files apply in the whole site: make sure that no other user can write one there",
             ),
             (true, false) => context
                 .ledger
-                .mark_different(line.id, ".htaccess files count in the whole site"),
+                .mark_different(line.id, ".htaccess files apply in the whole site"),
             (false, true) => {
                 on = true;
                 place = Some(line.place.clone());
                 context
                     .ledger
-                    .mark_different(line.id, ".htaccess files count in the whole site");
+                    .mark_different(line.id, ".htaccess files apply in the whole site");
             }
             _ => context.ledger.mark_carried(line.id),
         }
@@ -169,7 +169,7 @@ fn translate_allow_override(context: &HostContext<'_, '_>, site: &mut SiteTable)
             true => context.ledger.mark_carried(line.id),
             false => context.ledger.mark_missing(
                 line.id,
-                "htaccess = \"on\", with which all directives count",
+                "use htaccess = \"on\", with which all directives apply",
             ),
         }
     }
@@ -198,7 +198,7 @@ fn translate_body_size(context: &HostContext<'_, '_>, site: &mut SiteTable) {
     for (_, line) in others {
         context.ledger.mark_missing(
             line.id,
-            "one max_body_size for the whole site: raise it there if this is larger",
+            "a site has one max_body_size: raise it if this value is larger",
         );
     }
 }
@@ -221,7 +221,7 @@ fn translate_fallback_resource(
             false => {
                 return context
                     .ledger
-                    .mark_missing(line.id, "front_controller, a path from the root");
+                    .mark_missing(line.id, "front_controller needs a path from the root");
             }
         }
         context.ledger.mark_carried(line.id);
@@ -230,7 +230,7 @@ fn translate_fallback_resource(
         if !leads(line) {
             context.ledger.mark_missing(
                 line.id,
-                "a rule with if_missing, and the path of the script",
+                "write a rule with if_missing and the path of the script",
             );
             continue;
         }
@@ -264,7 +264,9 @@ fn translate_types(context: &HostContext<'_, '_>, site: &mut SiteTable, stages: 
                     }
                     match layer.paths == PathMatch::All {
                         true => context.ledger.mark_carried(line.id),
-                        false => context.ledger.mark_different(line.id, "for the whole site"),
+                        false => context
+                            .ledger
+                            .mark_different(line.id, "it applies to the whole site"),
                     }
                 }
                 "forcetype" if !is_php_handler(line.arg(0)) => {
@@ -283,7 +285,7 @@ fn translate_types(context: &HostContext<'_, '_>, site: &mut SiteTable, stages: 
                     "utf-8" | "off" => context.ledger.mark_carried(line.id),
                     _ => context.ledger.mark_missing(
                         line.id,
-                        "text files are sent as UTF-8; types of the site say another charset",
+                        "text files are sent as UTF-8; set another charset in `types` of the site",
                     ),
                 },
                 _ => {}
@@ -311,11 +313,11 @@ pub fn translate_error_documents(context: &HostContext<'_, '_>, site: &mut SiteT
                 || page.contains(['?', '%'])
                 || is_script(page)
             {
-                context.ledger.mark_missing(line.id, "error_pages of the site name files; the application answers for what it is asked");
+                context.ledger.mark_missing(line.id, "error_pages of the site can name only files; the application makes its own error pages");
             } else if layer.paths != PathMatch::All {
                 context
                     .ledger
-                    .mark_missing(line.id, "error_pages hold for a whole site");
+                    .mark_missing(line.id, "error_pages apply to a whole site");
             } else {
                 site.set_pair_if_absent("error_pages", line.arg(0), page.trim_start_matches('/'));
                 context.ledger.mark_carried(line.id);

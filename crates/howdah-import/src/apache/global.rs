@@ -191,10 +191,10 @@ fn translate_limit(line: &Directive, settings: &mut GlobalSettings<'_, '_>) {
             let kib = head.div_ceil(1024).clamp(1, 1024);
             // 32 KiB is Howdah's default limit, and Apache's defaults do not exceed it.
             if kib <= 32 {
-                return settings
-                    .server
-                    .ledger
-                    .mark_different(line.id, "a request's head may have 32 KiB: [limits] header");
+                return settings.server.ledger.mark_different(
+                    line.id,
+                    "the header of a request may have 32 KiB; [limits] header changes this",
+                );
             }
             let table = settings.config.section("limits");
             let known = match table.get("header") {
@@ -218,7 +218,7 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
             true => ledger.mark_carried(line.id),
             false => ledger.mark_missing(
                 line.id,
-                "[trusted_proxies] reads X-Forwarded-For or Forwarded: have the proxy send it",
+                "[trusted_proxies] reads X-Forwarded-For or Forwarded: let the proxy send one of them",
             ),
         }
     }
@@ -230,7 +230,7 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
         )
     }) {
         if !is_known {
-            let need = "[trusted_proxies] networks, once the proxy sends X-Forwarded-For; until then every client has the proxy's address";
+            let need = "add the proxy to [trusted_proxies] networks once it sends X-Forwarded-For; until then, every client has the proxy's address";
             ledger.mark_missing_protection(line.id, need);
             continue;
         }
@@ -240,13 +240,13 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
                 Some(_) => {}
                 None => ledger.mark_missing_protection(
                     line.id,
-                    "[trusted_proxies] networks: an address or a network",
+                    "[trusted_proxies] networks needs an address or a network",
                 ),
             }
         }
         ledger.mark_different(
             line.id,
-            "X-Forwarded-Proto of these proxies is believed as well",
+            "Howdah also trusts X-Forwarded-Proto of these proxies",
         );
     }
     for line in all.iter().filter(|d| {
@@ -298,7 +298,7 @@ fn translate_compression(all: &[&Directive], settings: &mut GlobalSettings<'_, '
             "setoutputfilter" | "addoutputfilter" if is_filter => settings
                 .server
                 .ledger
-                .mark_different(line.id, "text is compressed, and nothing else"),
+                .mark_different(line.id, "only text is compressed"),
             _ => {}
         }
     }

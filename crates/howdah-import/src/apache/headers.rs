@@ -76,21 +76,26 @@ fn translate_header(
     let is_hsts = name.eq_ignore_ascii_case("strict-transport-security");
     if !asked.is_empty() && !is_hsts {
         let [asked] = &asked[..] else {
-            return ledger.mark_missing(line.id, "a rule for each condition");
+            return ledger.mark_missing(line.id, "write a rule for each condition");
         };
         match intersection(&when, asked) {
             Some(both) => when = both,
-            None => return ledger.mark_missing(line.id, "one rule for the paths of both"),
+            None => {
+                return ledger.mark_missing(
+                    line.id,
+                    "write one rule that matches the paths of both patterns",
+                );
+            }
         }
     }
     if !is_settable_header(name) || value.chars().any(char::is_control) {
         return ledger.mark_missing(
             line.id,
-            "a field that the server sets itself, or that is none",
+            "the server sets this header itself, or the name is not valid",
         );
     }
     if has_format_specifier(value) {
-        return ledger.mark_missing(line.id, "set_header of a rule, with a text");
+        return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed text");
     }
     if is_hsts
         && matches!(action.as_str(), "set" | "add" | "append" | "setifempty")
@@ -100,7 +105,10 @@ fn translate_header(
             return ledger.mark_irrelevant(line.id, "browsers ignore it without TLS (RFC 6797)");
         }
         site.table.set("hsts", value, Some(&line.place));
-        return ledger.mark_different(line.id, "in answers by HTTPS only, as RFC 6797 wants it");
+        return ledger.mark_different(
+            line.id,
+            "only in responses over HTTPS, as RFC 6797 requires",
+        );
     }
     let value = value.replace("%%", "%");
     let is_list = ["link", "set-cookie", "vary"]
@@ -111,7 +119,7 @@ fn translate_header(
         "add" | "append" | "merge" if is_list => ("add_header", value),
         "add" | "append" | "merge" => ("set_header", value),
         "unset" => ("set_header", String::new()),
-        _ => return ledger.mark_missing(line.id, "set_header of a rule, with a text"),
+        _ => return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed text"),
     };
     let pairs = TomlValue::Pairs(vec![(name.to_owned(), value)]);
     stages.push(RuleStage::Headers, when.rule(key, pairs, &line.place));
@@ -119,7 +127,7 @@ fn translate_header(
         (_, "unset") | (true, "set") => ledger.mark_carried(line.id),
         _ => ledger.mark_different(
             line.id,
-            "for every status, and once: a script's own field of that name is replaced",
+            "the header is set for every status, and replaces a script's own header of that name",
         ),
     }
 }
@@ -129,7 +137,7 @@ fn condition_of_header(
     context: &HostContext<'_, '_>,
     condition: &str,
 ) -> Result<Vec<RuleCondition>, String> {
-    let need = "a rule with this condition";
+    let need = "write a rule with this condition";
     if condition == "early" {
         return Ok(Vec::new());
     }
@@ -137,7 +145,7 @@ fn condition_of_header(
         return match variable {
             "HTTPS" | "SSL_PROTOCOL" => Ok(vec![RuleCondition::https()]),
             _ if variable.starts_with('!') => {
-                Err("a condition in place of the variable".to_owned())
+                Err("write a condition instead of the variable".to_owned())
             }
             _ => requests_with_variable(context, variable),
         };
@@ -148,9 +156,7 @@ fn condition_of_header(
     match &demands.denials[..] {
         _ if demands.login.is_some() => Err(need.to_owned()),
         [] => Ok(Vec::new()),
-        [all] if *all == RuleCondition::default() => {
-            Err("a condition that holds for some".to_owned())
-        }
+        [all] if *all == RuleCondition::default() => Err("the condition is never true".to_owned()),
         [others] if *others == RuleCondition::none_of(others.exceptions.clone()) => {
             Ok(others.exceptions.clone())
         }
@@ -183,15 +189,15 @@ fn record_request_header(ledger: &ImportLedger, line: &Directive) {
     );
     match (action.as_str(), name.as_str()) {
         ("unset", "proxy") => {
-            ledger.mark_irrelevant(line.id, "Howdah drops this field from every request")
+            ledger.mark_irrelevant(line.id, "Howdah drops this header from every request")
         }
         (_, name) if OWN.contains(&name) => ledger.mark_irrelevant(
             line.id,
-            "servers and scripts get it from Howdah as it knows it (docs/proxy.md)",
+            "servers and scripts get Howdah's own value of this header (docs/proxy.md)",
         ),
         _ => ledger.mark_missing(
             line.id,
-            "servers and scripts get the client's fields and Howdah's own",
+            "servers and scripts get the client's headers and Howdah's own",
         ),
     }
 }

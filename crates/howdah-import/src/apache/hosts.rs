@@ -223,7 +223,7 @@ fn parse_names(lines: &[Directive], ledger: &ImportLedger) -> Vec<String> {
                 Some(_) => {}
                 None => ledger.mark_missing(
                     line.id,
-                    format!("{word}: `hosts` has names, and `*.` before some"),
+                    format!("{word}: `hosts` takes names, which may begin with `*.`"),
                 ),
             }
         }
@@ -292,7 +292,7 @@ fn merge_redirects(hosts: &mut [ApacheHost<'_>], hosting: &mut Hosting, ledger: 
             match others {
                 true => ledger.mark_different(
                     line.id,
-                    "each name leads to its own by HTTPS, and from there on",
+                    "each name redirects to its own HTTPS address first, and from there to the target",
                 ),
                 false => ledger.mark_carried(line.id),
             }
@@ -302,7 +302,7 @@ fn merge_redirects(hosts: &mut [ApacheHost<'_>], hosting: &mut Hosting, ledger: 
             hosts[at].is_removed = true;
             record_merged_host(
                 &hosts[at],
-                "its host only redirects to HTTPS: https_redirect",
+                "its host only redirects to HTTPS, as https_redirect does",
                 ledger,
             );
         }
@@ -373,7 +373,7 @@ fn merge_equal_hosts(hosts: &mut [ApacheHost<'_>], hosting: &mut Hosting, ledger
         hosts[plain].is_removed = true;
         record_merged_host(
             &hosts[plain],
-            "the host with TLS says the same: one site answers for both",
+            "the host with TLS has the same settings, so one site serves both",
             ledger,
         );
     }

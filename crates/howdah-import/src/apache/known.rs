@@ -37,7 +37,7 @@ fn reason(topic: IrrelevantTopic) -> &'static str {
         IrrelevantTopic::Measures => "howdah status shows it",
         IrrelevantTopic::NameBasedHosts => "sites are chosen by name at every address",
         IrrelevantTopic::Negotiation => {
-            "a path names its file in full: there is no content negotiation"
+            "Howdah has no content negotiation: a URL must contain the full name of its file"
         }
         IrrelevantTopic::Passwords => "the rules that ask for a password contain it",
         IrrelevantTopic::PhpProcesses => "Howdah runs PHP's processes itself",
@@ -64,7 +64,7 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
     };
     Some(match feature {
         MissingFeature::ApplicationServer => (
-            "a server of its own for the application, and a rule with proxy",
+            "run the application as a server of its own, and write a rule with `proxy`",
             false,
         ),
         MissingFeature::CertificateOrders => (
@@ -72,42 +72,49 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
             false,
         ),
         MissingFeature::ChangedAnswers => ("Howdah does not change responses", false),
-        MissingFeature::ClientCertificates => ("[tls] client_ca, for all sites", true),
+        MissingFeature::ClientCertificates => {
+            ("use [tls] client_ca, which applies to all sites", true)
+        }
         MissingFeature::Conditions => (
-            "rules with these conditions (docs/access.md), or an .htaccess file: htaccess = \"on\" reads `<If>`",
+            "write rules with these conditions (docs/access.md), or use an .htaccess file: with htaccess = \"on\", Howdah reads `<If>`",
             directive.inner().iter().any(restricts_access),
         ),
         MissingFeature::Cookies => ("Howdah sets no cookies of its own", false),
-        MissingFeature::DirectoryHosts => ("one [[site]] for each directory", false),
-        MissingFeature::FastcgiPool => ("[pool.NAME] in mode fastcgi or pool", false),
+        MissingFeature::DirectoryHosts => ("write one [[site]] for each directory", false),
+        MissingFeature::FastcgiPool => ("use [pool.NAME] in mode fastcgi or pool", false),
         MissingFeature::Firewall => (
-            "a firewall for web applications in front, or rules for what matters",
+            "put a web application firewall in front, or write rules for what matters",
             true,
         ),
         MissingFeature::ForwardProxy => ("Howdah has no forward proxy", false),
-        MissingFeature::Limits => ("rate and connections of a rule (docs/limits.md)", true),
-        MissingFeature::OtherPasswords => {
-            ("auth_basic with a file of passwords, or auth_request", true)
-        }
-        MissingFeature::PageCache => ("cache of the site (docs/cache.md)", false),
+        MissingFeature::Limits => ("use rate and connections of a rule (docs/limits.md)", true),
+        MissingFeature::OtherPasswords => (
+            "use auth_basic with a file of passwords, or auth_request",
+            true,
+        ),
+        MissingFeature::PageCache => ("use `cache` of the site (docs/cache.md)", false),
         MissingFeature::ProgramPool => (
-            "[pool.NAME] in mode pool, with this program as its command",
+            "use [pool.NAME] in mode pool, with this program as its command",
             false,
         ),
-        MissingFeature::RequestSize => ("[limits] header and max_body_size of the site", true),
-        MissingFeature::RewriteMap => ("rules in place of the map: path and redirect", false),
-        MissingFeature::Scripting => ("rules, or an application", true),
+        MissingFeature::RequestSize => ("use [limits] header, and max_body_size of the site", true),
+        MissingFeature::RewriteMap => (
+            "write rules with path and redirect instead of the map",
+            false,
+        ),
+        MissingFeature::Scripting => ("use rules, or an application", true),
         MissingFeature::SlowAnswers => ("Howdah does not slow responses down", true),
-        MissingFeature::Spelling => ("a path names its file in full", false),
+        MissingFeature::Spelling => ("Howdah does not correct misspelled paths", false),
         MissingFeature::UpstreamCertificates => (
-            "a server's certificate is checked with the system's authorities (docs/proxy.md)",
+            "Howdah verifies a server's certificate with the system's authorities (docs/proxy.md)",
             false,
         ),
-        MissingFeature::UpstreamErrors => ("error_pages are for Howdah's own errors", false),
-        MissingFeature::UserDirectories => {
-            ("a [[site]], or a link below the root, for each user", false)
-        }
-        MissingFeature::WebDav => ("an application for WebDAV; Howdah has none", false),
+        MissingFeature::UpstreamErrors => ("error_pages apply only to Howdah's own errors", false),
+        MissingFeature::UserDirectories => (
+            "write a [[site]], or create a link below the root, for each user",
+            false,
+        ),
+        MissingFeature::WebDav => ("Howdah has no WebDAV; use an application for it", false),
     })
 }
 

@@ -246,7 +246,7 @@ impl SectionReader<'_> {
                 if wide != text {
                     ledger.mark_different(
                         section.id,
-                        "closed for more paths than before: an expression for directories cannot look around",
+                        "more paths are closed than before, because an expression for directories cannot use look-around",
                     );
                 }
                 wide
@@ -310,7 +310,7 @@ fn server_status_remark(section: &Directive) -> Option<&'static str> {
     let handler = section.inner().iter().find(|d| d.name == "sethandler")?;
     match handler.arg(0).to_ascii_lowercase().as_str() {
         "server-status" | "server-info" | "balancer-manager" | "ldap-status" => {
-            Some("howdah status, or [status] path")
+            Some("use howdah status, or [status] path")
         }
         _ => None,
     }

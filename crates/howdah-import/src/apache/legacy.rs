@@ -56,10 +56,10 @@ fn clients_of(
             } else if name == "allow" {
                 context.ledger.mark_missing_protection(
                     line.id,
-                    "addresses in place of host names: Howdah looks up no client",
+                    "write addresses instead of host names: Howdah does not look up the names of clients",
                 );
             } else {
-                return Err("addresses in place of names of hosts".to_owned());
+                return Err("write addresses instead of host names".to_owned());
             }
         }
     }

@@ -27,10 +27,10 @@ pub fn translate_options(context: &HostContext<'_, '_>, site: &mut SiteTable) {
             for word in &line.args {
                 let word = word.trim_start_matches('+').to_ascii_lowercase();
                 match word.as_str() {
-                    "indexes" => missing.push("a directory without an index is missing: there are no listings"),
+                    "indexes" => missing.push("a directory without an index file counts as missing: there are no listings"),
                     "all" => missing.push("there are no listings, no server-side includes, and programs run by rules with `cgi` alone"),
                     "includes" | "includesnoexec" => missing.push("there are no server-side includes"),
-                    "multiviews" => missing.push("a path names its file in full: no content negotiation"),
+                    "multiviews" => missing.push("Howdah has no content negotiation: a URL must contain the full name of its file"),
                     _ => {}
                 }
             }
@@ -45,7 +45,7 @@ pub fn translate_options(context: &HostContext<'_, '_>, site: &mut SiteTable) {
             {
                 context
                     .ledger
-                    .mark_missing_protection(line.id, "one `symlinks` for the whole site");
+                    .mark_missing_protection(line.id, "a site has one `symlinks`");
             }
             for text in &missing {
                 context.ledger.mark_different(line.id, *text);
@@ -71,7 +71,7 @@ pub fn translate_options(context: &HostContext<'_, '_>, site: &mut SiteTable) {
                     .filter(|d| d.name == "options" && Some(&d.place) == place.as_ref())
                 {
                     let need = format!(
-                        "symlinks = \"{word}\", once the directories of `Alias` are below the root without links"
+                        "set symlinks = \"{word}\" once the directories of `Alias` are below the root without links"
                     );
                     context.ledger.mark_missing_protection(line.id, need);
                 }

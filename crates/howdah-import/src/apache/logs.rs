@@ -62,7 +62,7 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
         if let Some(main) = main {
             match main.args == log.args {
                 true => ledger.mark_carried(log.id),
-                false => ledger.mark_missing(log.id, "one access log for all sites: access_format = \"extended\" or \"json\" names the host of each line"),
+                false => ledger.mark_missing(log.id, "all sites share one access log; with access_format = \"extended\" or \"json\", each line names its host"),
             }
             continue;
         }
@@ -101,7 +101,7 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
             }
         }
         match is_condition {
-            true => ledger.mark_different(log.id, "all requests are in it"),
+            true => ledger.mark_different(log.id, "it contains all requests"),
             false => ledger.mark_carried(log.id),
         }
     }
@@ -111,7 +111,8 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
                 .iter()
                 .any(|d| d.name == "customlog" && d.arg(1) == format.arg(1));
             match used {
-                true => ledger.mark_irrelevant(format.id, "the log that has it is listed"),
+                true => ledger
+                    .mark_irrelevant(format.id, "the log that uses this format is on this list"),
                 false => ledger.mark_irrelevant(format.id, "no log is written in this format"),
             }
         }
@@ -133,9 +134,10 @@ pub fn translate_error_logs(all: &[&Directive], settings: &mut GlobalSettings<'_
         };
         match log.get("error") {
             Some(TomlValue::Text(known)) if *known == value => ledger.mark_carried(line.id),
-            Some(_) => {
-                ledger.mark_missing(line.id, "one error log for all sites, which names the site")
-            }
+            Some(_) => ledger.mark_missing(
+                line.id,
+                "all sites share one error log, whose lines name the site",
+            ),
             None => {
                 log.set("error", value, Some(&line.place));
                 ledger.mark_carried(line.id);
@@ -152,7 +154,7 @@ pub fn translate_error_logs(all: &[&Directive], settings: &mut GlobalSettings<'_
             Some("info") => "info",
             Some(word) if word.starts_with("debug") || word.starts_with("trace") => "debug",
             _ => {
-                ledger.mark_irrelevant(line.id, "levels of Apache's own modules");
+                ledger.mark_irrelevant(line.id, "these are levels of Apache's own modules");
                 continue;
             }
         };

@@ -41,7 +41,7 @@ pub fn record_remaining_outcomes(tree: &[Directive], ledger: &ImportLedger) {
             } else if known::is_directory_section(directive) {
                 directive.walk(&mut |d| {
                     if !ledger.has_outcome(d.id) {
-                        ledger.mark_irrelevant(d.id, "no site shows files of this directory");
+                        ledger.mark_irrelevant(d.id, "no site serves files of this directory");
                     }
                 });
             }

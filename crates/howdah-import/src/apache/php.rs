@@ -243,7 +243,10 @@ fn handler_line_rule(
             && !context.host.is_main()
             && main.is_some_and(|main| *main != ScriptHandler::Disabled) =>
         {
-            ledger.mark_different(line.id, "a site's own pool runs all of its scripts");
+            ledger.mark_different(
+                line.id,
+                "the site has a pool of its own, which runs all of its scripts",
+            );
             None
         }
         handler if may_include_scripts(&when.paths) => {
@@ -272,7 +275,7 @@ fn record_other_handler(ledger: &ImportLedger, line: &Directive) {
         }
         "cgi-script" => ledger.mark_missing(
             line.id,
-            "a rule with `cgi`, and a pool of mode cgi, for these paths",
+            "write a rule with `cgi` for these paths, and a pool of mode cgi",
         ),
         _ if handler_by_name(line.arg(0)).is_some() => ledger.mark_carried(line.id),
         _ => ledger.mark_missing(line.id, "Howdah has no such handler"),
@@ -363,7 +366,7 @@ fn translate_setting(
     if pool::is_pool_wide_setting(name) {
         return ledger.mark_missing(
             line.id,
-            "[pool.NAME.php_value]: PHP reads it once, at its start",
+            "set it in [pool.NAME.php_value], because PHP reads it only at its start",
         );
     }
     let value = match is_flag {
@@ -382,9 +385,9 @@ fn translate_setting(
         return match table {
             "php_admin_value" => ledger.mark_missing_protection(
                 line.id,
-                "a [[site]] or a pool of its own: php_admin_value holds for a whole site",
+                "use a [[site]] or a pool of its own, because php_admin_value applies to a whole site",
             ),
-            _ => ledger.mark_missing(line.id, "a .user.ini in that directory"),
+            _ => ledger.mark_missing(line.id, "use a .user.ini in that directory"),
         };
     }
     let pairs: &mut NameValuePairs = site.pairs.entry(table).or_default();

@@ -50,7 +50,7 @@ pub fn write_proxy_rules(
                 }
                 (Some(_), false) => (Ok(layer.paths.clone()), &line.args[..]),
                 (None, false) => (
-                    Err("a path that begins with a slash".to_owned()),
+                    Err("write a path that begins with a slash".to_owned()),
                     &line.args[..],
                 ),
             };
@@ -91,7 +91,7 @@ fn translate_proxy_pass(
     let found = parse_target(context, words.first().map_or("", String::as_str)).and_then(|target| {
         match keeps_the_path(line, paths, &target.path) {
             true => Ok(target.servers),
-            false => Err(format!("the server is asked for {} in place of the path; a rule passes on the one it matched", target.path)),
+            false => Err(format!("this asks the server for {} instead of the path; a rule passes on the path that it matched", target.path)),
         }
     });
     match found {
@@ -164,7 +164,7 @@ fn parse_target(context: &HostContext<'_, '_>, text: &str) -> Result<ProxyPassTa
     if let Some((socket, url)) = text.split_once('|') {
         let socket = socket
             .strip_prefix("unix:")
-            .ok_or("a server that a rule can name")?;
+            .ok_or("name a server in a form that a rule can have (docs/proxy.md)")?;
         let path = url.split_once("://").map_or("", |(_, rest)| rest);
         let path = path.find('/').map_or("", |at| &path[at..]);
         return Ok(ProxyPassTarget {
@@ -174,7 +174,7 @@ fn parse_target(context: &HostContext<'_, '_>, text: &str) -> Result<ProxyPassTa
     }
     let (scheme, rest) = text
         .split_once("://")
-        .ok_or("a server that a rule can name")?;
+        .ok_or("name a server in a form that a rule can have (docs/proxy.md)")?;
     let (server, path) = rest.split_at(rest.find(['/', '$']).unwrap_or(rest.len()));
     let servers = match scheme.to_ascii_lowercase().as_str() {
         "http" | "ws" => vec![format!("http://{}", with_port(server, 80)?)],
@@ -198,7 +198,7 @@ fn with_port(server: &str, usual: u16) -> Result<String, String> {
     let port = server.rsplit_once(':').filter(|_| !server.ends_with(']'));
     match port {
         _ if server.is_empty() || server.contains(['{', '%', '$', '@']) => {
-            Err("a server that is known before a request".to_owned())
+            Err("name a server that does not depend on the request".to_owned())
         }
         None => Ok(format!("{server}:{usual}")),
         Some((_, port)) if port.parse::<u16>().is_ok() => Ok(server.to_owned()),
@@ -224,7 +224,7 @@ fn balancer_members(context: &HostContext<'_, '_>, name: &str) -> Result<Vec<Str
             if line.name != "balancermember" {
                 context
                     .ledger
-                    .mark_different(line.id, "the least busy server gets a request");
+                    .mark_different(line.id, "each request goes to the least busy server");
                 continue;
             }
             let member = parse_target(context, line.arg(0))?;
@@ -234,7 +234,7 @@ fn balancer_members(context: &HostContext<'_, '_>, name: &str) -> Result<Vec<Str
                 .next()
                 .filter(|_| member.path.trim_matches('/').is_empty())
             else {
-                return Err("servers of a balancer without paths".to_owned());
+                return Err("name the servers of a balancer without paths".to_owned());
             };
             let mut others = Vec::new();
             for word in line.args.iter().skip(1) {
@@ -253,7 +253,7 @@ fn balancer_members(context: &HostContext<'_, '_>, name: &str) -> Result<Vec<Str
                 false => context.ledger.mark_different(
                     line.id,
                     format!(
-                        "without {}: the least busy server gets a request, one that is down none",
+                        "without {}: each request goes to the least busy server that is not down",
                         others.join(" ")
                     ),
                 ),
@@ -291,7 +291,7 @@ pub fn translate_proxy_rewrite(
     match same {
         true => Ok(when.rule("proxy", TomlValue::Texts(found.servers), &line.place)),
         false => Err(format!(
-            "the server is asked for {} in place of the path; a rule passes on the one it matched",
+            "this asks the server for {} instead of the path; a rule passes on the path that it matched",
             found.path
         )),
     }
@@ -310,7 +310,7 @@ fn record_other_directives(context: &HostContext<'_, '_>) {
                 "proxypassreversecookiedomain" | "proxypassreversecookiepath" => {
                     ledger.mark_missing(
                         line.id,
-                        "cookies of the server with its public host and path",
+                        "let the server set cookies with its public host and path",
                     );
                 }
                 "proxypreservehost" => match line.arg(0).eq_ignore_ascii_case("on") {
@@ -343,8 +343,11 @@ fn record_proxy_section(ledger: &ImportLedger, section: &Directive) {
     section.walk(&mut |d| match closes && restricts_access(d) {
         true => ledger.mark_missing_protection(
             d.id,
-            "rules for the paths that lead to this server: deny, from",
+            "write rules with deny and from for the paths that lead to this server",
         ),
-        false => ledger.mark_irrelevant(d.id, "proxy rules say all that is needed of a server"),
+        false => ledger.mark_irrelevant(
+            d.id,
+            "proxy rules contain all that Howdah needs to know of a server",
+        ),
     });
 }

@@ -79,7 +79,7 @@ fn translate_redirect(
         [path] if ends => (Some(path.as_str()), ""),
         [target] if *around != PathMatch::All => (None, target.as_str()),
         [] if ends && *around != PathMatch::All => (None, ""),
-        _ => return Err("a path and where it leads".to_owned()),
+        _ => return Err("write a path and its target".to_owned()),
     };
     let (paths, target) = match path {
         None => (around.clone(), escape_dollars(target)),
@@ -89,7 +89,11 @@ fn translate_redirect(
                 &RuleCondition::paths(paths),
                 &RuleCondition::paths(around.clone()),
             );
-            (both.ok_or("one rule for the paths of both")?.paths, target)
+            (
+                both.ok_or("write one rule that matches the paths of both patterns")?
+                    .paths,
+                target,
+            )
         }
         Some(path) => {
             // The rest of the path is appended to the target.
@@ -115,7 +119,7 @@ fn translate_redirect(
         if names_dotfiles(&when.paths) {
             context.ledger.mark_irrelevant(
                 line.id,
-                "names that begin with a dot are never sent, `/.well-known/` aside",
+                "names that begin with a dot are never sent, except below `/.well-known/`",
             );
             return Ok(None);
         }
@@ -132,7 +136,7 @@ fn translate_redirect(
     }
     let mut rule = when.rule("redirect", target, &line.place);
     if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-        return Err("a redirect is 301, 302, 303, 307 or 308".to_owned());
+        return Err("the status of a redirect is 301, 302, 303, 307 or 308".to_owned());
     }
     rule.set("status", status, None);
     Ok(Some(rule))
@@ -173,7 +177,7 @@ pub fn status_rule(
     match status {
         403 | 404 | 410 => Ok(when.rule("deny", status, &line.place)),
         200..=599 => Ok(when.rule("return", status, &line.place)),
-        _ => Err("a status from 200 to 599".to_owned()),
+        _ => Err("use a status from 200 to 599".to_owned()),
     }
 }
 

@@ -15,7 +15,7 @@ pub struct UrlMounts {
 /// Returns the paths of `<Location>` or `Alias`: whole segments, as Apache matches them.
 pub fn location_paths(text: &str) -> Result<PathMatch, String> {
     if !text.starts_with('/') {
-        return Err("a path that begins with a slash".to_owned());
+        return Err("write a path that begins with a slash".to_owned());
     }
     match text.contains(['*', '?', '[']) {
         true => Ok(PathMatch::Regex(format!(
@@ -107,7 +107,7 @@ impl UrlMounts {
                         _ if names_other_directory(rest, target) => continue,
                         _ => {
                             return Err(
-                                "an expression for URL paths, in place of one for directories"
+                                "write an expression for URL paths instead of one for directories"
                                     .to_owned(),
                             );
                         }
@@ -208,7 +208,7 @@ pub fn file_paths_in(directory: &PathMatch, file: &str) -> Result<PathMatch, Str
         }
         PathMatch::Regex(_) => {
             return Err(
-                "one rule for the directories and the files of both expressions".to_owned(),
+                "write one rule for the directories and the files of both expressions".to_owned(),
             );
         }
     };

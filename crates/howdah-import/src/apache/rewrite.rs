@@ -253,7 +253,7 @@ fn translate_rewrite_rule(
     {
         context
             .ledger
-            .mark_irrelevant(line.id, "PHP gets the Authorization field by itself");
+            .mark_irrelevant(line.id, "PHP gets the Authorization header without this");
         return Ok(RuleTranslation::Rules(Vec::new()));
     }
     for name in ["co", "e", "h", "t", "dpi"] {
@@ -283,7 +283,7 @@ fn translate_rewrite_rule(
             }),
             _ => narrowed,
         };
-        *request = narrowed.ok_or("one rule for the paths of both")?;
+        *request = narrowed.ok_or("write one rule that matches the paths of both patterns")?;
     }
     if target == "-" && !flags.has("f") && !flags.has("g") && !flags.has("r") && !flags.has("p") {
         let whens: Vec<RuleCondition> = requests.into_iter().map(|(when, _)| when).collect();
@@ -297,12 +297,14 @@ fn translate_rewrite_rule(
                 .all(|when| when.exceptions.is_empty() && !when.if_missing)
             {
                 true => Ok(RuleTranslation::Passes(whens)),
-                false => Err("`not` of the rules that follow".to_owned()),
+                false => Err("use `not` in the rules that follow".to_owned()),
             },
         };
     }
     if conditions.iter().any(|c| file_test(c) == Some(true)) {
-        return Err("rules ask whether a file is missing, not whether it is there".to_owned());
+        return Err(
+            "rules can check whether a file is missing, but not whether it exists".to_owned(),
+        );
     }
     let mut rules = Vec::new();
     for (mut when, groups) in requests {
@@ -344,7 +346,11 @@ fn rewrite_action(
         Some("" | "temp") => Some(302),
         Some("permanent") => Some(301),
         Some("seeother") => Some(303),
-        Some(number) => Some(number.parse::<u64>().map_err(|_| "a status as a number")?),
+        Some(number) => Some(
+            number
+                .parse::<u64>()
+                .map_err(|_| "write the status as a number")?,
+        ),
     };
     if flags.has("f") {
         return Ok(Some(when.rule("deny", 403, &line.place)));
@@ -403,7 +409,7 @@ fn rewrite_action(
             return Ok(None);
         }
         if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-            return Err("a redirect is 301, 302, 303, 307 or 308".to_owned());
+            return Err("the status of a redirect is 301, 302, 303, 307 or 308".to_owned());
         }
         if client_may_choose_host(&target, &when.paths) {
             context
@@ -416,14 +422,14 @@ fn rewrite_action(
         if drops && !target.contains('?') {
             context
                 .ledger
-                .mark_different(line.id, "the query of the request is added");
+                .mark_different(line.id, "the query of the request is appended");
         }
         return Ok(Some(rule));
     }
     if drops {
         context
             .ledger
-            .mark_different(line.id, "the query of the request is added");
+            .mark_different(line.id, "the query of the request is appended");
     }
     // `RewriteRule ^index\.php$ - [L]` prevents a loop in Apache; Howdah's rules do not loop.
     let itself = PathMatch::Regex(format!("^{}$", regex::escape(&target)));

@@ -71,7 +71,7 @@ pub fn requests_meeting(
         let mut next = Vec::new();
         for (when, groups) in &all {
             for (other, own) in &group {
-                let both = intersection(when, other).ok_or("one rule for both conditions")?;
+                let both = intersection(when, other).ok_or("write one rule for both conditions")?;
                 let groups = if own.is_empty() {
                     groups.clone()
                 } else {
@@ -82,7 +82,7 @@ pub fn requests_meeting(
         }
         all = next;
         if all.len() > MAX_ALTERNATIVES {
-            return Err("fewer conditions joined by [OR]".to_owned());
+            return Err("join fewer conditions with [OR]".to_owned());
         }
     }
     Ok(all)
@@ -103,10 +103,10 @@ fn translate_condition(
         .strip_prefix("%{")
         .and_then(|rest| rest.strip_suffix('}'));
     let Some(variable) = variable.filter(|name| !name.contains('{')) else {
-        return Err("a condition on one variable".to_owned());
+        return Err("write a condition on one variable".to_owned());
     };
     if pattern.eq_ignore_ascii_case("expr") || subject == "expr" {
-        return Err("conditions of rules in place of this expression".to_owned());
+        return Err("write conditions of rules instead of this expression".to_owned());
     }
     let (pattern, negated) = match pattern.strip_prefix('!') {
         Some(pattern) => (pattern, true),

@@ -89,7 +89,7 @@ pub fn rewrite_target(text: &str, groups: &[String]) -> Result<String, String> {
                     None if is_escape => out += &format!("%{digit}"),
                     None => {
                         return Err(format!(
-                            "%{digit} is a group of a condition: rules have those of their own expression"
+                            "%{digit} is a group of a condition, but a rule has only the groups of its own expression"
                         ));
                     }
                 }
@@ -102,7 +102,7 @@ pub fn rewrite_target(text: &str, groups: &[String]) -> Result<String, String> {
                     "REQUEST_URI" => out += &variable_reference("uri", after),
                     "QUERY_STRING" => out += &variable_reference("query", after),
                     "DOCUMENT_ROOT" => {}
-                    "REQUEST_SCHEME" => return Err("https:// or http:// in its place".to_owned()),
+                    "REQUEST_SCHEME" => return Err("write https:// or http:// instead".to_owned()),
                     name => return Err(format!("targets of rules have no %{{{name}}}")),
                 }
                 chars = after.chars();

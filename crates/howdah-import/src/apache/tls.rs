@@ -117,7 +117,7 @@ fn translate_client_certificates(
     if word == "require" {
         found.denial = Some(RuleCondition::default().rule("deny", 403, &verify.place));
     }
-    let need = "[tls] client_ca and verify_client hold for all sites; until they are set, this site is closed";
+    let need = "[tls] client_ca and verify_client apply to all sites; until they are set, this site is closed";
     ledger.mark_missing_protection(verify.id, need);
 }
 

@@ -57,7 +57,9 @@ pub fn condition_for_variable(
         "setenvif" | "setenvifnocase" if names(2) => (line.arg(0), line.arg(1)),
         "browsermatch" | "browsermatchnocase" if names(1) => ("User-Agent", line.arg(0)),
         "setenvifexpr" if names(1) => {
-            return Err(format!("a condition in place of the variable {variable}"));
+            return Err(format!(
+                "write a condition instead of the variable {variable}"
+            ));
         }
         _ => return Ok(None),
     };
@@ -68,19 +70,19 @@ pub fn condition_for_variable(
         "request_method" => translate_test("REQUEST_METHOD", &comparison)?,
         "remote_addr" => translate_test("REMOTE_ADDR", &comparison)?,
         "remote_host" | "server_addr" | "request_protocol" => {
-            return Err(format!("rules cannot ask for {subject}"));
+            return Err(format!("rules cannot check {subject}"));
         }
         field
             if field.starts_with('^')
                 || !field.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') =>
         {
-            return Err(format!("rules cannot ask for {subject}"));
+            return Err(format!("rules cannot check {subject}"));
         }
         _ => TranslatedCondition::Requests(header_condition(subject, &comparison)),
     };
     match asked {
         TranslatedCondition::Requests(when) => Ok(Some(when)),
-        _ => Err(format!("rules cannot ask for {subject}")),
+        _ => Err(format!("rules cannot check {subject}")),
     }
 }
 
@@ -106,7 +108,7 @@ pub fn requests_with_variable(
         }
     }
     match found.is_empty() {
-        true => Err(format!("a condition in place of the variable {name}")),
+        true => Err(format!("write a condition instead of the variable {name}")),
         false => Ok(found),
     }
 }
@@ -161,17 +163,17 @@ pub fn translate_variable(
                 .or_default()
                 .retain(|(name, _)| name != line.arg(0));
             site.set_pair_if_absent("env", line.arg(0), line.arg(1));
-            ledger.mark_different(line.id, "in getenv() as well");
+            ledger.mark_different(line.id, "it is also in getenv()");
         }
-        "setenv" => ledger.mark_missing(line.id, "env holds for a whole site"),
-        "passenv" => ledger.mark_missing(line.id, "env of the pool, with the value"),
+        "setenv" => ledger.mark_missing(line.id, "env applies to a whole site"),
+        "passenv" => ledger.mark_missing(line.id, "set it, with its value, in env of the pool"),
         "unsetenv" => ledger.mark_carried(line.id),
         _ if line
             .args
             .iter()
             .any(|word| word.to_ascii_uppercase().starts_with("HTTP_AUTHORIZATION=")) =>
         {
-            ledger.mark_irrelevant(line.id, "PHP gets the Authorization field by itself");
+            ledger.mark_irrelevant(line.id, "PHP gets the Authorization header without this");
         }
         _ if line
             .args
@@ -179,7 +181,7 @@ pub fn translate_variable(
             .any(|word| word.to_ascii_lowercase().starts_with("https=on"))
             && line.name.starts_with("setenvif") =>
         {
-            let need = "[trusted_proxies] networks: the scheme that these proxies name is believed, and PHP has HTTPS";
+            let need = "name these proxies in [trusted_proxies] networks: then Howdah trusts the scheme that they report, and PHP has HTTPS";
             ledger.mark_missing(line.id, need);
         }
         // The condition is carried over where another directive uses the variable.

@@ -23,7 +23,7 @@ pub fn translate_access<'a>(
             .iter()
             .filter(|d| is_access_phase_directive(&d.name))
         {
-            let why = "the `return` beside it answers before";
+            let why = "the `return` beside it responds first";
             line.walk(&mut |d| work.ledger.mark_irrelevant(d.id, why));
         }
         if let Some(line) = directives.iter().find(|d| d.name == "internal") {
@@ -40,7 +40,7 @@ pub fn translate_access<'a>(
                 work,
                 line,
                 std::slice::from_ref(when),
-                "authentication by tokens; this is closed",
+                "Howdah does not check tokens; this is closed",
             ),
             _ => {}
         }
@@ -67,9 +67,10 @@ pub fn translate_access<'a>(
     for line in directives.iter().filter(|d| d.name == "satisfy") {
         match either.is_none() || has_password && alone.is_some() {
             true => work.ledger.mark_carried(line.id),
-            false => work
-                .ledger
-                .mark_different(line.id, "all of them are asked for, not any"),
+            false => work.ledger.mark_different(
+                line.id,
+                "clients must meet all of the requirements, not just one",
+            ),
         }
     }
     if let (Some(_), true, Some(allowed)) = (either, has_password, alone) {
@@ -96,12 +97,12 @@ pub fn translate_access<'a>(
                     work,
                     line,
                     &whens,
-                    "addresses and networks; until then this is closed",
+                    "use addresses and networks; until then this is closed",
                 );
                 for line in lines {
                     work.ledger.mark_missing_protection(
                         line.id,
-                        "addresses and networks; until then this is closed",
+                        "use addresses and networks; until then this is closed",
                     );
                 }
             }
@@ -256,7 +257,7 @@ fn translate_internal(
     let Some(path) = path else {
         return work.ledger.mark_missing(
             alias.id,
-            "[site.sendfile] names directories that are known before a request",
+            "[site.sendfile] cannot name a directory that depends on the request",
         );
     };
     let path = match alias.name.as_str() {
@@ -295,7 +296,7 @@ fn translate_limit_except(
                 work,
                 block,
                 &[when],
-                "a rule with `methods` in `not`; these methods are closed",
+                "write a rule with `methods` in `not`; these methods are closed",
             );
             for line in lines {
                 work.ledger
@@ -342,7 +343,7 @@ fn translate_auth_request<'a>(
             }
             _ => work.ledger.mark_missing(
                 line.id,
-                "auth_request_set = { VARIABLE = \"Field\" } of the rule, for variables of PHP",
+                "use auth_request_set = { VARIABLE = \"Header\" } of the rule for variables of PHP",
             ),
         }
     }
@@ -358,7 +359,7 @@ fn translate_auth_request<'a>(
         work.push_at(RuleStage::Responses, rule);
     }
     work.ledger
-        .mark_different(line.id, "any answer but 2xx is the client's");
+        .mark_different(line.id, "the client gets any response other than 2xx");
 }
 
 fn translate_auth_basic<'a>(
@@ -397,7 +398,7 @@ fn translate_auth_basic<'a>(
             work,
             line,
             &whens,
-            "auth_basic_user_file, known before a request; until then this is closed",
+            "name an auth_basic_user_file that does not depend on the request; until then this is closed",
         );
     };
     let realm = replace_constants(line.arg(0), &work.constants);

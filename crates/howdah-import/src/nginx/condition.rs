@@ -147,7 +147,7 @@ fn regex_condition(
 fn variable_condition(variable: &str, test: &str) -> Result<RuleCondition, String> {
     let name = variable.trim_start_matches('$');
     if name.ends_with('_') {
-        return Err(format!("rules cannot ask for ${name}"));
+        return Err(format!("rules cannot check ${name}"));
     }
     if matches!(name, "host" | "http_host") {
         return Ok(RuleCondition::test("header", "Host", test));
@@ -161,5 +161,5 @@ fn variable_condition(variable: &str, test: &str) -> Result<RuleCondition, Strin
     if let Some(parameter) = name.strip_prefix("arg_") {
         return Ok(RuleCondition::test("query", parameter, test));
     }
-    Err(format!("rules cannot ask for ${name}"))
+    Err(format!("rules cannot check ${name}"))
 }

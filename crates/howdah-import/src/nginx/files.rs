@@ -40,9 +40,10 @@ pub fn translate_search(work: &mut ServerTranslation<'_, '_>) {
             {
                 names.push(name);
             }
-            Ok(_) => work
-                .ledger
-                .mark_missing(line.id, "entries of try_files are made of $uri"),
+            Ok(_) => work.ledger.mark_missing(
+                line.id,
+                "an entry of try_files must contain $uri, or be the path of a file",
+            ),
             Err(need) => work.ledger.mark_missing(line.id, need),
         }
     }
@@ -140,7 +141,7 @@ pub fn add_fallback(
     };
     let (path, _) = target.split_once('?').unwrap_or((&target, ""));
     if !has_variables(path) && location_may_refuse(work, path) {
-        let need = format!("{path} is closed to some here, and this would lead around it");
+        let need = format!("access to {path} is limited here, and this would bypass the limit");
         return deny_fallback(work, line, when, &need);
     }
     ledger.mark_carried(line.id);
@@ -284,7 +285,7 @@ pub fn translate_file_location<'a>(
         )
     };
     if before.is_empty() || !before.iter().all(usual) {
-        let need = "entries other than $uri and $uri/ hold for a whole site";
+        let need = "entries other than $uri and $uri/ apply to a whole site";
         work.ledger.mark_missing(line.id, need);
     }
     let own = if before.is_empty() {
@@ -320,7 +321,7 @@ pub fn translate_other_directory(
         deny_with_404(work, line, when);
         ledger.mark_missing(
             line.id,
-            "a directory that is known before a request; 404 here",
+            "name a directory that does not depend on the request; 404 here",
         );
         return true;
     };
@@ -330,8 +331,9 @@ pub fn translate_other_directory(
     }
     let Some(root) = work.root.clone().filter(|_| !prefix.is_empty()) else {
         deny_with_404(work, line, when);
-        let need =
-            format!("files of {path} as a [[site]] of their own, or below the root; 404 here");
+        let need = format!(
+            "serve the files of {path} from a [[site]] of their own, or from below the root; 404 here"
+        );
         ledger.mark_missing(line.id, need);
         return true;
     };

@@ -37,8 +37,10 @@ pub fn translate_server_headers(work: &mut ServerTranslation<'_, '_>) {
         {
             let value = normalize_hsts(line.arg(1));
             work.site.table.set("hsts", &*value, Some(&line.place));
-            work.ledger
-                .mark_different(line.id, "in answers by HTTPS only, as RFC 6797 wants it");
+            work.ledger.mark_different(
+                line.id,
+                "only in responses over HTTPS, as RFC 6797 requires",
+            );
         } else {
             translate_add_header(work, line, &everything);
         }
@@ -86,11 +88,11 @@ pub fn translate_location_headers<'a>(
         }
         if reached.len() > 1 {
             work.ledger
-                .mark_different(line.id, "also for the files that directories show");
+                .mark_different(line.id, "it also applies to the index files of directories");
         } else if everywhere {
             work.ledger.mark_different(
                 line.id,
-                "for all answers of the site: files, and what scripts make of other paths",
+                "it applies to all responses of the site: to files, and to the responses of scripts",
             );
         }
     }
@@ -124,19 +126,19 @@ fn translate_add_header(
     let ledger = work.ledger;
     let (name, value) = (line.arg(0), replace_constants(line.arg(1), &work.constants));
     if has_variables(&value) {
-        return ledger.mark_missing(line.id, "set_header of a rule, with a text");
+        return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed text");
     }
     if !is_settable_header(name) || value.chars().any(char::is_control) {
         return ledger.mark_missing(
             line.id,
-            "a field that the server sets itself, or that is none",
+            "the server sets this header itself, or the name is not valid",
         );
     }
     if name.eq_ignore_ascii_case("alt-svc") {
         return ledger.mark_irrelevant(line.id, "Howdah announces HTTP/3 by itself");
     }
     if value.is_empty() {
-        return ledger.mark_irrelevant(line.id, "nginx adds no empty fields");
+        return ledger.mark_irrelevant(line.id, "nginx does not add an empty header");
     }
     let repeats = ["link", "set-cookie", "vary"]
         .iter()
@@ -148,7 +150,7 @@ fn translate_add_header(
         "always" => ledger.mark_carried(line.id),
         _ => ledger.mark_different(
             line.id,
-            "for every status, and once: a script's own field of that name is replaced",
+            "the header is set for every status, and replaces a script's own header of that name",
         ),
     }
 }
@@ -174,8 +176,10 @@ fn translate_expires(
             text => match parse_milliseconds(text) {
                 Some(time) if line.args.len() == 1 => Some(format!("max-age={}", time / SECOND)),
                 _ => {
-                    return ledger
-                        .mark_missing(line.id, "cache_control of a rule, with max-age in seconds");
+                    return ledger.mark_missing(
+                        line.id,
+                        "use cache_control of a rule, with max-age in seconds",
+                    );
                 }
             },
         };
@@ -188,7 +192,7 @@ fn translate_expires(
     }
     if words.iter().any(|word| has_variables(word)) {
         for line in fields.iter().chain([&line]) {
-            ledger.mark_missing(line.id, "cache_control of a rule, with a text");
+            ledger.mark_missing(line.id, "use cache_control of a rule, with a fixed text");
         }
         return;
     }
@@ -200,13 +204,13 @@ fn translate_expires(
         paths.rule("cache_control", value, &line.place),
     );
     if paths != *when {
-        let remark = "also for paths of locations that nginx prefers, if these set none";
+        let remark = "it also applies to paths of locations that nginx prefers, if those set none";
         ledger.mark_different(line.id, remark);
     }
     for line in fields.iter().chain([&line]) {
         ledger.mark_different(
             line.id,
-            "Cache-Control of files, without Expires; scripts set their own",
+            "files get Cache-Control but not Expires; scripts set their own",
         );
     }
 }
@@ -232,7 +236,7 @@ pub fn translate_types(work: &mut ServerTranslation<'_, '_>) {
             "application/octet-stream" => work.ledger.mark_carried(line.id),
             _ => work
                 .ledger
-                .mark_missing(line.id, "types of the site, for each extension"),
+                .mark_missing(line.id, "use types of the site, for each extension"),
         }
     }
     for line in scope.all(&["charset"]) {
@@ -240,7 +244,7 @@ pub fn translate_types(work: &mut ServerTranslation<'_, '_>) {
             true => work.ledger.mark_carried(line.id),
             false => work.ledger.mark_missing(
                 line.id,
-                "text files are sent as UTF-8; types of the site say another charset",
+                "text files are sent as UTF-8; set another charset in `types` of the site",
             ),
         }
     }

@@ -244,7 +244,7 @@ fn record_redirect(found: &NginxHttpsRedirect<'_>, ledger: &ImportLedger) {
         ledger.mark_carried(line.id);
     }
     if !redirect::keeps_the_path(found.line) {
-        ledger.mark_different(found.line.id, "to the same path by HTTPS");
+        ledger.mark_different(found.line.id, "it redirects to the same path over HTTPS");
     }
 }
 
@@ -269,7 +269,10 @@ fn record_merged_server(block: &Directive, ledger: &ImportLedger) {
     }
     block.walk(&mut |d| {
         if !ledger.has_outcome(d.id) {
-            ledger.mark_irrelevant(d.id, "its server only redirects to HTTPS: https_redirect");
+            ledger.mark_irrelevant(
+                d.id,
+                "its server only redirects to HTTPS, as https_redirect does",
+            );
         }
     });
 }

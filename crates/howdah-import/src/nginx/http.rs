@@ -30,7 +30,7 @@ pub fn translate_main(tree: &[Directive], context: &mut NginxContext<'_>) {
                 let events = directive.name == "events";
                 directive.walk(&mut |d| match events {
                     true => ledger.mark_irrelevant(d.id, reasons::TUNING),
-                    false => ledger.mark_missing(d.id, "Howdah serves HTTP alone"),
+                    false => ledger.mark_missing(d.id, "Howdah serves only HTTP"),
                 });
             }
             _ => {}
@@ -44,7 +44,7 @@ fn translate_error_log(directive: &Directive, context: &mut NginxContext<'_>) {
     if log.get("error").is_some() {
         ledger.mark_missing(
             directive.id,
-            "one error log for all sites, which names the site",
+            "all sites share one error log, whose lines name the site",
         );
         return;
     }
@@ -166,7 +166,10 @@ fn translate_timeouts(directives: &[Directive], context: &mut NginxContext<'_>) 
         let Some(value) = value else { continue };
         let table = context.config.section(section);
         if table.get(key).is_some_and(|there| *there != value) {
-            ledger.mark_missing(directive.id, format!("one [{section}] {key} for all sites"));
+            ledger.mark_missing(
+                directive.id,
+                format!("all sites share one {key} of [{section}]"),
+            );
             continue;
         }
         table.set(key, value, Some(&directive.place));
@@ -200,7 +203,7 @@ fn translate_access_logs(directives: &[Directive], context: &mut NginxContext<'_
         if log.arg(0) == "off" {
             ledger.mark_irrelevant(log.id, reasons::LOGGING);
         } else if !is_main {
-            let need = "one access log for all sites: access_format = \"extended\" or \"json\" names the host of each line";
+            let need = "all sites share one access log; with access_format = \"extended\" or \"json\", each line names its host";
             ledger.mark_missing(log.id, need);
         } else if log.arg(0).starts_with("syslog:") || log.arg(0).contains('$') {
             ledger.mark_missing(log.id, "[log] access takes a path, stdout or stderr");
@@ -237,7 +240,7 @@ fn translate_access_logs(directives: &[Directive], context: &mut NginxContext<'_
                     ledger.mark_carried(log.id);
                 }
                 (None, Some(_)) => {
-                    ledger.mark_different(log.id, "its format is not there: combined")
+                    ledger.mark_different(log.id, "its format is not defined, so this is combined")
                 }
             }
         }
@@ -286,7 +289,7 @@ fn translate_compression(directives: &[Directive], context: &mut NginxContext<'_
                 match directive.args.iter().any(|t| t == "*") {
                     true => ledger.mark_different(
                         directive.id,
-                        "text types only: others are compressed already",
+                        "only text types are compressed, because other types are compressed already",
                     ),
                     false => ledger.mark_carried(directive.id),
                 }

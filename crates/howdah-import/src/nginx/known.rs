@@ -8,7 +8,7 @@ use crate::reasons::{
 const SCRIPTS_REASON: &str = "Howdah finds the script and its PATH_INFO by itself";
 const MODULES_REASON: &str =
     "Howdah has no modules to load; the lines that use a module are listed by themselves";
-const RESOLVER_REASON: &str = "names are looked up by the system";
+const RESOLVER_REASON: &str = "the system resolves names";
 const WEBSOCKET_REASON: &str = "proxy rules pass WebSocket through by themselves";
 
 /// Each reason with its directives.
@@ -257,7 +257,7 @@ pub fn irrelevant_reason(directive: &Directive) -> Option<&'static str> {
 pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
     let need = match name {
         "autoindex" | "autoindex_exact_size" | "autoindex_format" | "autoindex_localtime" => {
-            "Howdah lists no directories: a script that lists them, or an index file"
+            "Howdah does not list directories: use a script that lists them, or an index file"
         }
         "sub_filter" | "sub_filter_once" | "sub_filter_types" | "ssi" | "xslt_stylesheet"
         | "addition_types" | "add_before_body" | "add_after_body" | "image_filter" => {
@@ -295,13 +295,13 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         "limit_rate" | "limit_rate_after" => "Howdah sends as fast as the client reads",
         "allow" | "deny" | "satisfy" => {
             return Some((
-                "access by address; the part of the site that it guards is closed in the configuration",
+                "rules limit access by address; the part of the site that this guards is closed in the configuration",
                 true,
             ));
         }
         "auth_basic" | "auth_basic_user_file" | "auth_jwt" => {
             return Some((
-                "authentication; the part of the site that it guards is closed in the configuration",
+                "set up authentication; the part of the site that this guards is closed in the configuration",
                 true,
             ));
         }
@@ -309,7 +309,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
             "set_header of a rule with an empty value removes a header"
         }
         "default_type" => "types of the site by extension, or a rule with `type`",
-        "error_log" => "one error log for all sites, which names the site",
+        "error_log" => "all sites share one error log, whose lines name the site",
         "auth_request" | "auth_request_set" => {
             return Some(("auth_request of a rule (docs/access.md)", true));
         }
@@ -324,7 +324,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         }
         "ssl_client_certificate" | "ssl_verify_client" | "ssl_crl" => {
             return Some((
-                "[tls] client_ca and verify_client hold for all sites; lists of revoked certificates are not read",
+                "[tls] client_ca and verify_client apply to all sites; lists of revoked certificates are not read",
                 true,
             ));
         }
@@ -342,10 +342,14 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         | "proxy_cookie_path"
         | "proxy_cookie_domain"
         | "proxy_cookie_flags" => {
-            "responses of other servers are passed on unchanged, except by set_header"
+            "Howdah passes on the responses of other servers unchanged, apart from set_header"
         }
-        _ if name.starts_with("proxy_cache") => "responses of other servers are not stored",
-        _ if name.starts_with("proxy_ssl") => "servers are spoken to without TLS",
+        _ if name.starts_with("proxy_cache") => {
+            "Howdah does not store the responses of other servers"
+        }
+        _ if name.starts_with("proxy_ssl") => {
+            "Howdah verifies a server's certificate with the system's authorities (docs/proxy.md)"
+        }
         _ if name.starts_with("proxy_") => "proxy rules have no such option (docs/proxy.md)",
         _ if name.starts_with("uwsgi_")
             || name.starts_with("scgi_")
@@ -353,7 +357,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         {
             "Howdah speaks FastCGI to backends"
         }
-        _ if name.starts_with("more_") => "the same by set_header of a rule",
+        _ if name.starts_with("more_") => "use set_header of a rule instead",
         _ if name.starts_with("pagespeed")
             || name.contains("_by_lua")
             || name.starts_with("js_") =>

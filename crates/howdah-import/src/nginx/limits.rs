@@ -42,7 +42,7 @@ pub fn parse_zones(directives: &[Directive], ledger: &ImportLedger) -> LimitZone
         };
         let rate = word("rate=").and_then(parse_rate);
         if kind == 'r' && rate.is_none() {
-            ledger.mark_missing_protection(line.id, "rate = \"10/s\" of a rule");
+            ledger.mark_missing_protection(line.id, "use rate = \"10/s\" of a rule");
             continue;
         }
         ledger.mark_carried(line.id);
@@ -69,7 +69,7 @@ fn limit_key(key: &str) -> Result<Option<String>, String> {
         return Ok(Some(format!("cookie {cookie}")));
     }
     match has_variables(key) {
-        true => Err("limit_by of a rule is an address, a network, a field or a cookie".to_owned()),
+        true => Err("limit_by of a rule is an address, a network, a header or a cookie".to_owned()),
         false => Ok(Some("all".to_owned())),
     }
 }
@@ -122,8 +122,10 @@ fn translate_limit(work: &mut ServerTranslation<'_, '_>, line: &Directive, when:
     };
     let zone = zone.and_then(|name| work.context.zones.get(&name).cloned());
     let Some(zone) = zone else {
-        return ledger
-            .mark_missing_protection(line.id, "rate or connections of a rule (docs/limits.md)");
+        return ledger.mark_missing_protection(
+            line.id,
+            "use rate or connections of a rule (docs/limits.md)",
+        );
     };
     let mut rule = match (zone.rate, line.arg(1).parse::<u64>()) {
         (Some(rate), _) if of_requests => {
@@ -135,13 +137,16 @@ fn translate_limit(work: &mut ServerTranslation<'_, '_>, line: &Directive, when:
         (_, Ok(number @ 1..=1_000_000)) if !of_requests => {
             when.rule("connections", number, &line.place)
         }
-        _ => return ledger.mark_missing_protection(line.id, "rate or connections of a rule"),
+        _ => return ledger.mark_missing_protection(line.id, "use rate or connections of a rule"),
     };
     if let Some(by) = zone.by {
         rule.set("limit_by", by, None);
     }
     work.push_at(RuleStage::Responses, rule);
-    ledger.mark_different(line.id, "429 with Retry-After, and nothing is delayed");
+    ledger.mark_different(
+        line.id,
+        "requests beyond the limit get 429 with Retry-After, and none is delayed",
+    );
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ fn address(text: &str) -> Result<String, String> {
         Some(("localhost", text)) if port(text).is_some() => Ok(format!("127.0.0.1:{text}")),
         None if text == "localhost" => Ok("127.0.0.1:80".to_owned()),
         _ => Err(format!(
-            "name an address in place of `{}`",
+            "name an address instead of `{}`",
             text.escape_debug()
         )),
     }
@@ -82,7 +82,10 @@ pub fn server_addresses(server: &Directive, ledger: &ImportLedger) -> Vec<SiteLi
             Ok(mut listen) => {
                 listen.tls |= all_tls.is_some();
                 if listen.quic && listen.proxy_protocol {
-                    ledger.mark_different(line.id, "HTTP/3 takes no PROXY header: it is left out");
+                    ledger.mark_different(
+                        line.id,
+                        "HTTP/3 cannot have a PROXY header, so it is omitted",
+                    );
                 }
                 ledger.mark_carried(line.id);
                 listens.push(listen);

@@ -55,7 +55,7 @@ impl Location<'_> {
                 Some(Err(why)) => Err(why.clone()),
                 _ => Ok(PathMatch::Regex(self.pattern.clone())),
             },
-            LocationKind::Named => Err("it is reached by its name only".to_owned()),
+            LocationKind::Named => Err("only its name leads to it".to_owned()),
         }
     }
 

@@ -46,7 +46,7 @@ impl<'a> FastcgiPools<'a> {
         let target = replace_constants(pass.arg(0), constants);
         if has_variables(&target) {
             return Err(format!(
-                "the backend is known at a request only ({target}): name one"
+                "the backend depends on the request ({target}): name one"
             ));
         }
         if let Some(name) = self.names.get(&target) {
@@ -93,7 +93,7 @@ pub fn upstream_addresses(upstream: &Directive, ledger: &ImportLedger) -> Vec<St
                     true => ledger.mark_carried(line.id),
                     false => ledger.mark_different(
                         line.id,
-                        format!("without {}: the least busy backend gets a request, one that is down none", rest.join(" ")),
+                        format!("without {}: each request goes to the least busy backend that is not down", rest.join(" ")),
                     ),
                 }
                 addresses.push(address);
@@ -105,7 +105,7 @@ pub fn upstream_addresses(upstream: &Directive, ledger: &ImportLedger) -> Vec<St
                     "connections are kept as the pool's keep_connections says",
                 );
             }
-            _ => ledger.mark_missing(line.id, "the least busy backend gets a request"),
+            _ => ledger.mark_missing(line.id, "each request goes to the least busy backend"),
         }
     }
     addresses
@@ -179,14 +179,14 @@ pub fn translate_params(
                 ledger.mark_carried(param.id);
             }
             _ if has_variables(&value) => {
-                let need = "its value is known at a request only: most of these PHP has in $_SERVER under another name";
+                let need = "its value depends on the request; PHP has most of these in $_SERVER under another name";
                 ledger.mark_missing(param.id, need);
             }
             _ => {
                 site.set_pair_if_absent("env", name, &value);
                 ledger.mark_different(
                     param.id,
-                    "it holds for all scripts of the site, and in getenv() as well",
+                    "it applies to all scripts of the site, and it is also in getenv()",
                 );
             }
         }
@@ -215,7 +215,7 @@ fn translate_settings(
     match bad {
         true => ledger.mark_missing(
             param.id,
-            "settings with values that are known before a request",
+            "use settings whose values do not depend on the request",
         ),
         false => ledger.mark_carried(param.id),
     }

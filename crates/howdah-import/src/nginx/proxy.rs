@@ -32,7 +32,7 @@ pub fn translate_proxy_location<'a>(
             .any(|d| d.name == "rewrite" && d.arg(2) == "break");
         match rewrites {
             true => Err(
-                "the path is changed for this server alone; a rule passes on the one it matched"
+                "the path is changed only for this server; a rule passes on the path that it matched"
                     .to_owned(),
             ),
             false => Ok(servers),
@@ -47,7 +47,7 @@ pub fn translate_proxy_location<'a>(
             match path == location.pattern {
                 true => Ok(servers),
                 false => Err(format!(
-                    "{} becomes {path} for this server; a rule passes on the path it matched",
+                    "{} becomes {path} for this server; a rule passes on the path that it matched",
                     location.pattern
                 )),
             }
@@ -56,7 +56,8 @@ pub fn translate_proxy_location<'a>(
             Ok(servers)
         }
         Some(_) => Err(
-            "the server is asked for another path; a rule passes on the one it matched".to_owned(),
+            "this asks the server for another path; a rule passes on the path that it matched"
+                .to_owned(),
         ),
     });
     match servers {
@@ -118,11 +119,11 @@ fn record_header(work: &ServerTranslation<'_, '_>, field: &Directive) {
     match OWN.contains(&field.arg(0).to_ascii_lowercase().as_str()) {
         true => work.ledger.mark_irrelevant(
             field.id,
-            "the server gets these fields from Howdah (docs/proxy.md)",
+            "the server gets these headers from Howdah (docs/proxy.md)",
         ),
         false => work.ledger.mark_missing(
             field.id,
-            "a server gets the client's fields and Howdah's own",
+            "a server gets the client's headers and Howdah's own",
         ),
     }
 }
@@ -138,7 +139,7 @@ fn parse_servers(
     }
     if has_variables(&target) {
         return Err(format!(
-            "a server that is known before a request, in place of {target}"
+            "name a server that does not depend on the request, instead of {target}"
         ));
     }
     let (scheme, usual, rest) = match target.split_once("://") {
@@ -148,7 +149,12 @@ fn parse_servers(
                 .mark_different(line.id, UPSTREAM_CERTIFICATE_REMARK);
             ("https", ":443", rest)
         }
-        _ => return Err("a server that a rule can name: http://, https:// or unix:".to_owned()),
+        _ => {
+            return Err(
+                "name a server in a form that a rule can have: http://, https:// or unix:"
+                    .to_owned(),
+            );
+        }
     };
     if let Some(socket) = rest.strip_prefix("unix:") {
         let (socket, path) = match socket.split_once(':') {
@@ -207,10 +213,10 @@ pub fn auth_request_url(
         .ok_or_else(|| format!("{path} does not lead to another server"))?;
     let (servers, own) = parse_servers(work, line)?;
     let [server] = &servers[..] else {
-        return Err("one server that is asked".to_owned());
+        return Err("name one server".to_owned());
     };
     if server.starts_with("unix:") {
-        return Err("a server with an address that is asked".to_owned());
+        return Err("name a server with an address".to_owned());
     }
     let own = match (own, asked.kind) {
         (None, _) => path.to_owned(),

@@ -26,21 +26,21 @@ pub fn write_trusted_proxies(directives: &[Directive], context: &mut NginxContex
             text => parse_network(text),
         };
         let Some(network) = network else {
-            let need = "[trusted_proxies] networks: an address or a network";
+            let need = "[trusted_proxies] networks needs an address or a network";
             ledger.mark_missing_protection(line.id, need);
             continue;
         };
         if !known {
             let need = format!(
-                "[trusted_proxies] reads X-Forwarded-For or Forwarded, not {field}: have the proxy send it; \
-                 until then every client has the proxy's address"
+                "[trusted_proxies] reads X-Forwarded-For or Forwarded, not {field}: let the proxy send one of them; \
+                 until then, every client has the proxy's address"
             );
             ledger.mark_missing_protection(line.id, need);
             continue;
         }
         ledger.mark_different(
             line.id,
-            "X-Forwarded-Proto of these proxies is believed as well",
+            "Howdah also trusts X-Forwarded-Proto of these proxies",
         );
         if !networks.contains(&network) {
             networks.push(network);
@@ -66,8 +66,7 @@ pub fn write_trusted_proxies(directives: &[Directive], context: &mut NginxContex
             "fc00::/7",
         ];
         networks.extend(NEAR.iter().map(|n| (*n).to_owned()));
-        let need =
-            "name the load balancer in [trusted_proxies]: until then private networks are believed";
+        let need = "name the load balancer in [trusted_proxies]: until then, Howdah trusts all private networks";
         ledger.mark_missing(line.id, need);
     }
     if !networks.is_empty() {

@@ -59,14 +59,14 @@ fn translate_return(work: &mut ServerTranslation<'_, '_>, line: &Directive, when
         444 => {
             ledger.mark_different(
                 line.id,
-                "403 in place of a connection that is closed without an answer",
+                "the client gets 403 instead of a closed connection",
             );
             when.rule("deny", 403, &line.place)
         }
-        301..=308 => return ledger.mark_missing(line.id, "a redirect says where to"),
+        301..=308 => return ledger.mark_missing(line.id, "a redirect needs a target"),
         403 | 404 | 410 if text.is_empty() => when.rule("deny", number, &line.place),
         200..=599 if has_variables(&text) => {
-            let need = "the body of `return` is a plain text here";
+            let need = "in Howdah, the body of `return` cannot contain variables";
             return ledger.mark_missing(line.id, need);
         }
         200..=599 => {
@@ -79,7 +79,7 @@ fn translate_return(work: &mut ServerTranslation<'_, '_>, line: &Directive, when
             }
             rule
         }
-        _ => return ledger.mark_missing(line.id, "a status from 200 to 599"),
+        _ => return ledger.mark_missing(line.id, "use a status from 200 to 599"),
     };
     work.push(rule);
     ledger.mark_carried(line.id);
@@ -124,7 +124,7 @@ fn redirect(
     work.push(rule);
     match keeps || target.contains('?') {
         true => ledger.mark_carried(line.id),
-        false => ledger.mark_different(line.id, "the query of the request is added"),
+        false => ledger.mark_different(line.id, "the query of the request is appended"),
     }
 }
 
@@ -158,7 +158,7 @@ fn translate_rewrite(
             .any(|start| target.starts_with(start))
         {
             true => Ok((expression, target)),
-            false => Err("a target that begins with a slash".to_owned()),
+            false => Err("write a target that begins with a slash".to_owned()),
         }
     });
     let (expression, target) = match found {
@@ -208,7 +208,7 @@ fn translate_rewrite(
     }
     work.push(table);
     match drops_query && !target.contains('?') {
-        true => ledger.mark_different(line.id, "the query of the request is added"),
+        true => ledger.mark_different(line.id, "the query of the request is appended"),
         false => ledger.mark_carried(line.id),
     }
 }
@@ -233,8 +233,9 @@ fn translate_if(
         }
     };
     if files::checks_script_exists(block) && block.inner().iter().all(files::returns_not_found) {
-        return block
-            .walk(&mut |d| ledger.mark_irrelevant(d.id, "a script that is not there is a 404"));
+        return block.walk(&mut |d| {
+            ledger.mark_irrelevant(d.id, "a script that does not exist gets a 404")
+        });
     }
     if block.inner().iter().all(|d| d.name == "set") {
         return list(
@@ -254,7 +255,7 @@ fn translate_if(
     if both.paths == PathMatch::All {
         both.paths = when.paths.clone();
     } else if when.paths != PathMatch::All {
-        return list("one rule for the paths of both");
+        return list("write one rule that matches the paths of both patterns");
     }
     both.exceptions.extend(when.exceptions.iter().cloned());
     match checks_not_a_directory(block, &work.constants) {
@@ -270,7 +271,7 @@ fn translate_if(
         add_rules_for_directories(work, block.inner(), both, prefix);
     }
     for other in block.inner().iter().filter(|d| !is_known(d)) {
-        let need = "a rule with this condition";
+        let need = "write a rule with this condition";
         other.walk(&mut |d| ledger.mark_missing(d.id, need));
     }
 }

@@ -169,7 +169,7 @@ fn record_unreachable_content(work: &ServerTranslation<'_, '_>, block: &Directiv
         );
         if content || PROXY_DIRECTIVES.contains(&line.name.as_str()) {
             work.ledger
-                .mark_irrelevant(line.id, "the `return` beside it answers before");
+                .mark_irrelevant(line.id, "the `return` beside it responds first");
         }
     }
 }

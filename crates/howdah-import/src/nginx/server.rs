@@ -224,13 +224,13 @@ impl<'a> ServerTranslation<'_, 'a> {
                     Some(path)
                 }
                 (None, Some(path)) => {
-                    let remark = "the directory that is set first; nginx decides at each request";
+                    let remark = "Howdah uses the directory that is set first; nginx decides at each request";
                     self.ledger.mark_different(root.id, remark);
                     Some(path)
                 }
                 (None, None) => {
                     let need =
-                        "a root that is known before a request: one [[site]] for each directory";
+                        "name a root that does not depend on the request: write one [[site]] for each directory";
                     self.ledger.mark_missing(root.id, need);
                     None
                 }
@@ -259,7 +259,8 @@ impl<'a> ServerTranslation<'_, 'a> {
             .cloned()
             .collect();
         if plain.len() < names.len() {
-            let need = "index names files in the directory itself; others by try_files";
+            let need =
+                "index can name only files in the directory itself; use try_files for others";
             index
                 .iter()
                 .for_each(|line| self.ledger.mark_missing(line.id, need));
@@ -327,7 +328,7 @@ impl<'a> ServerTranslation<'_, 'a> {
             {
                 self.ledger.mark_missing(
                     line.id,
-                    "one max_body_size for the whole site: raise it there if this is larger",
+                    "a site has one max_body_size: raise it if this value is larger",
                 );
             }
         }
@@ -347,12 +348,12 @@ impl<'a> ServerTranslation<'_, 'a> {
             }
             let path = |line: &Directive| resolve_path(&self.context.directory, line.arg(0));
             let (Some(file), Some(secret)) = (path(certificate), path(key)) else {
-                let need = "[[site.certificate]] of each site: the name of the file depends on the request here";
+                let need = "write [[site.certificate]] for each site, because the name of the file depends on the request here";
                 self.ledger.mark_missing(certificate.id, need);
                 continue;
             };
             if secret.starts_with("engine:") || secret.contains("/data:") {
-                self.ledger.mark_missing(key.id, "a key in a file");
+                self.ledger.mark_missing(key.id, "put the key into a file");
                 continue;
             }
             let mut table = TomlTable::default();
@@ -374,7 +375,7 @@ impl<'a> ServerTranslation<'_, 'a> {
         if !matches!(verify.arg(0), "on" | "optional" | "optional_no_ca") {
             return self.ledger.mark_carried(verify.id);
         }
-        let need = "[tls] client_ca and verify_client hold for all sites; until they are set, this site is closed";
+        let need = "[tls] client_ca and verify_client apply to all sites; until they are set, this site is closed";
         if verify.arg(0) == "on" {
             let rule = RuleCondition::default().rule("deny", 403, &verify.place);
             self.push_at(RuleStage::InternalPaths, rule);
@@ -386,7 +387,7 @@ impl<'a> ServerTranslation<'_, 'a> {
         for location in &self.locations {
             location.block.walk(&mut |d| {
                 self.ledger
-                    .mark_irrelevant(d.id, "the server's own `return` answers before");
+                    .mark_irrelevant(d.id, "the server's own `return` responds first");
             });
         }
     }

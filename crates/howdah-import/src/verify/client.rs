@@ -167,7 +167,7 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Verified
         bytes.extend_from_slice(&piece[..read]);
         while let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
             let head =
-                parse(&bytes[..end]).ok_or_else(|| io::Error::other("the answer is not HTTP"))?;
+                parse(&bytes[..end]).ok_or_else(|| io::Error::other("the response is not HTTP"))?;
             if head.status >= 200 {
                 return Ok(head);
             }
@@ -175,12 +175,12 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Verified
         }
         if read == 0 {
             return Err(io::Error::other(
-                "the connection was closed without an answer",
+                "the connection was closed without a response",
             ));
         }
         if bytes.len() > MAX_HEAD_BYTES {
             return Err(io::Error::other(
-                "the head of the answer has more than 64 KiB",
+                "the header of the response has more than 64 KiB",
             ));
         }
     }
@@ -289,6 +289,6 @@ mod tests {
             (301, Some("/b"))
         );
         let closed = exchange(Both(io::empty()), "").unwrap_err();
-        assert!(closed.to_string().contains("without an answer"));
+        assert!(closed.to_string().contains("without a response"));
     }
 }

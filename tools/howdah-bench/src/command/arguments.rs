@@ -36,7 +36,7 @@ pub struct BenchArguments {
     /// Number of clients, to find the most that the server can do (closed loop) [default: 1]
     #[arg(short = 'c', value_name = "CLIENTS", help_heading = "Load")]
     pub concurrency: Option<u32>,
-    /// How long to measure, as 30 or 30s [default: 10 s without -n]
+    /// How long to measure, such as 30 or 30s [default: 10 s without -n]
     #[arg(short = 't', long = "time", value_name = "TIME", help_heading = "Load")]
     pub time: Option<String>,
     /// Requests per second, sent on schedule whatever the server does, to measure latency at that
@@ -52,7 +52,7 @@ pub struct BenchArguments {
     /// visitors do]
     #[arg(long, help_heading = "Load")]
     pub constant: bool,
-    /// With --rate: most connections [default: 1000]
+    /// With --rate: maximum number of connections [default: 1000]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub connections: Option<u32>,
     /// Run this long before measuring, for servers that warm up
@@ -94,10 +94,10 @@ pub struct BenchArguments {
     /// Content-Type of the body [default: text/plain]
     #[arg(short = 'T', value_name = "TYPE", help_heading = "Request")]
     pub content_type: Option<String>,
-    /// Method in place of GET
+    /// Method to use instead of GET
     #[arg(short = 'm', value_name = "METHOD", help_heading = "Request", conflicts_with_all = ["post", "put", "head"])]
     pub method: Option<String>,
-    /// HEAD in place of GET
+    /// Send HEAD requests instead of GET
     #[arg(short = 'i', help_heading = "Request", conflicts_with_all = ["post", "put"])]
     pub head: bool,
     /// File with more URLs of the server, one per line, requested in turn: a mix of pages
@@ -239,7 +239,7 @@ pub struct BenchArguments {
         help_heading = "More than one run"
     )]
     pub repeat: u32,
-    /// Find the highest rate that holds --slo, for capacity planning
+    /// Find the highest rate that meets --slo, for capacity planning
     #[arg(long, help_heading = "More than one run", requires = "slo", conflicts_with_all = ["vs", "sweep", "rate", "requests"])]
     pub find_max: bool,
 
@@ -274,7 +274,7 @@ pub struct BenchArguments {
     /// Write milliseconds for each per cent of the responses, as CSV
     #[arg(short = 'e', value_name = "FILE", help_heading = "Output")]
     pub percentile_csv: Option<PathBuf>,
-    /// Write everything as JSON (docs/bench-json.md); `-` for standard output, in place of the text
+    /// Write everything as JSON (docs/bench-json.md); `-` for standard output, instead of the text
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
     /// Write a page with plots

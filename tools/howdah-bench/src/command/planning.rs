@@ -162,7 +162,7 @@ fn duration(flag: &str, text: &str) -> Result<Duration, BenchError> {
         .filter(|time| *time <= Duration::from_secs(7 * 86_400))
         .ok_or_else(|| {
             impossible(format!(
-                "{flag} {text}: expected a time of up to a week, as 30 (seconds), 500ms or 2m"
+                "{flag} {text}: expected a time of up to a week, such as 30 (seconds), 500ms or 2m"
             ))
         })
 }
@@ -206,7 +206,7 @@ pub fn margin(text: &str) -> Result<f64, BenchError> {
     match value {
         Ok(value) if value > 0.0 && value < 1.0 => Ok(value),
         _ => Err(impossible(format!(
-            "--margin {text}: expected a percentage above 0 and below 100, as 3%"
+            "--margin {text}: expected a percentage above 0 and below 100, such as 3%"
         ))),
     }
 }
@@ -215,7 +215,7 @@ pub fn margin(text: &str) -> Result<f64, BenchError> {
 pub fn levels(text: &str) -> Result<Vec<u32>, BenchError> {
     let bad = || {
         impossible(format!(
-            "--sweep {text}: expected numbers of clients, as 10,30,50, or 1..512 to double from 1 to 512"
+            "--sweep {text}: expected numbers of clients, such as 10,30,50, or 1..512 to double from 1 to 512"
         ))
     };
     let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n > 0);

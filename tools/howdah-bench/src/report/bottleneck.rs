@@ -109,7 +109,7 @@ fn lag(run: &Run) -> Option<GeneratorFinding> {
     }
     let lag = run.send_lag.quantile(0.99) as f64 / 1e9;
     let late = formatting::duration(lag);
-    let sentence = format!("one request in a hundred was sent {late} late or later");
+    let sentence = format!("one request in a hundred was sent at least {late} late");
     finding(lag > MAX_SEND_LAG_SECONDS, FindingWeight::Bound, sentence)
 }
 

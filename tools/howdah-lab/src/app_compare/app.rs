@@ -124,7 +124,7 @@ fn parse_page(word: &str) -> Result<(Option<String>, String), String> {
         .find(|c| c.is_control() || !c.is_ascii() || " \"<>\\^`{|}".contains(*c))
     {
         return Err(format!(
-            "{bad:?} cannot stand in a URL: encode it, a space as %20"
+            "{bad:?} is not allowed in a URL: write a space as %20, for example"
         ));
     }
     if word.len() > MAX_URL_BYTES {
@@ -280,8 +280,8 @@ mod tests {
             ("https://x/", "X-Forwarded-Proto"),
             ("http:///x", "`` is not a host"),
             ("http://u@x/", "`u@x` is not a host"),
-            ("/a b", "' ' cannot stand in a URL"),
-            ("/{seq}", "'{' cannot stand in a URL"),
+            ("/a b", "' ' is not allowed in a URL"),
+            ("/{seq}", "'{' is not allowed in a URL"),
             ("/\u{e9}", "encode it"),
         ] {
             let mistakes = parse_pages(&words(&[word, "/"])).unwrap_err();

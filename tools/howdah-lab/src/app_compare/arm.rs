@@ -213,7 +213,7 @@ impl AppArm {
                         app,
                         choice: *choice,
                         fastcgi,
-                        comment: &["Written by howdah compare, to measure."],
+                        comment: &["Written by howdah compare for a measurement."],
                         reasons: &howdah_toml::SettingReasons::default(),
                         user: None,
                         php_ini: None,

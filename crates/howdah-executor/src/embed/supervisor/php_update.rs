@@ -197,7 +197,7 @@ impl Supervisor {
                     try_at: now,
                     last_failure: String::new(),
                 };
-                self.publish_change(&change, "it is taken once its files change no more");
+                self.publish_change(&change, "it will be used once its files stop changing");
                 self.php_update.change = Some(change);
             }
         }
@@ -217,9 +217,10 @@ impl Supervisor {
         }
         if change.try_at <= now && change.files.program.stamp.is_some() {
             match package_manager::is_at_work() {
-                true => {
-                    self.publish_change(&change, "it is taken once the package manager is through")
-                }
+                true => self.publish_change(
+                    &change,
+                    "it will be used once the package manager has finished",
+                ),
                 false => {
                     let why = self.both_versions(&change.version);
                     self.order_restart(why);

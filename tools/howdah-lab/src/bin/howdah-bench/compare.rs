@@ -45,7 +45,7 @@ pub struct CompareArguments {
     /// Measure for hours: long windows, every level of concurrency, to prove small differences
     #[arg(long, conflicts_with = "as_posted")]
     pub full: bool,
-    /// Measure once with the post's number of requests and no warm-up, to see what the post saw
+    /// Measure once, without a warm-up, with as many requests as the blog post that a benchmark repeats
     #[arg(long, conflicts_with = "window")]
     pub as_posted: bool,
     /// Measure only these stacks, as `--list` names them

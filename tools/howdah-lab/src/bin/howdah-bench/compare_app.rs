@@ -45,13 +45,13 @@ pub struct AppOptions {
     /// Cookie for pages that need one; may be repeated
     #[arg(long, value_name = "COOKIE")]
     pub cookie: Vec<String>,
-    /// Header field `NAME: VALUE` for pages that need one; may be repeated
+    /// Header `NAME: VALUE` for pages that need one; may be repeated
     #[arg(long, value_name = "LINE")]
     pub header: Vec<String>,
     /// Environment variable that the application needs; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
-    /// Script for paths that are no file, as /index.php, if it is not recognised
+    /// Script for paths that are not files, such as /index.php, if it is not recognised
     #[arg(long, value_name = "SCRIPT")]
     pub front_controller: Option<String>,
     /// Script of mode worker, if none is found
