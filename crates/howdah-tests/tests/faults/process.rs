@@ -162,10 +162,7 @@ fn check_stops_gracefully(name: &str, stop: impl FnOnce(&Fixture)) {
     let standing = gate.wait();
     let others: Vec<i32> = fixture.processes().iter().skip(1).map(|e| e.pid).collect();
     stop(&fixture);
-    assert!(
-        idle.peer_closes(),
-        "an idle connection is closed in good order"
-    );
+    assert!(idle.peer_closes(), "an idle connection is closed properly");
     fixture.wait("new connections to be refused", |f| {
         std::net::TcpStream::connect(f.address()).is_err()
     });
@@ -189,7 +186,7 @@ fn sigquit_lets_a_running_request_finish() {
 #[test]
 fn howdah_stop_lets_a_running_request_finish() {
     check_stops_gracefully("stop", |fixture| {
-        // The command returns when the server has stopped; the test does not wait for it here.
+        // The command returns once the server has stopped, so the test does not wait for the command here.
         let mut stop = std::process::Command::new(howdah_tests::rig::howdah_program())
             .args(["stop", "--control"])
             .arg(fixture.path("control.sock"))

@@ -97,14 +97,14 @@ fn requests_and_answers_pass_whole_whatever_the_server_speaks() {
             fields["x_real_ip"].is_null() && fields["connection"] != "close",
             "{fields}"
         );
-        // Sent in the way that searches are sent.
+        // This is a GET request with a body, as clients of search engines send it.
         let head = format!("GET /{part}/search HTTP/1.1\r\nTransfer-Encoding: chunked");
         let said = ask(at, &head, "5\r\nhello\r\n0\r\n\r\n").json();
         assert_eq!(
             (&said["method"], &said["body"]),
             (&"GET".into(), &"hello".into())
         );
-        // A response to HEAD without a body, and one for which the upstream server sends ten megabytes.
+        // A response to HEAD has no body.
         let head = ask(at, &format!("HEAD /{part}/x HTTP/1.1"), "");
         assert_eq!((head.status(), head.body.len()), (200, 0));
     }
@@ -130,7 +130,7 @@ fn requests_and_answers_pass_whole_whatever_the_server_speaks() {
     cut.send("POST /plain/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel")
         .expect("it is sent");
     drop(cut);
-    fixture.wait("the request to be given up", |fixture| {
+    fixture.wait("the request to be abandoned", |fixture| {
         fixture
             .access_log()
             .iter()
@@ -150,7 +150,7 @@ fn pieces_of_a_response_arrive_as_they_are_sent() {
         ))
         .start();
     let at = fixture.address();
-    // A header that has a meaning only in CGI.
+    // The header `Status` has a meaning only in CGI.
     let found = ask(at, "GET /cgi-status HTTP/1.1", "");
     assert_eq!((found.status(), found.text().as_str()), (200, "found"));
     let hinted = ask(at, "GET /hint HTTP/1.1", "");
@@ -191,7 +191,7 @@ fn pieces_of_a_response_arrive_as_they_are_sent() {
         );
     }
     drop(events);
-    fixture.wait("the server to see that nobody listens", |_| {
+    fixture.wait("the server to notice that no client listens", |_| {
         ask(at, "POST /publish HTTP/1.1\r\nContent-Length: 1", "x").text() == "0"
     });
     upload.send("defgh").expect("it is sent");
@@ -244,7 +244,7 @@ fn websocket_goes_on_over_a_reload_and_ends_with_the_server() {
     assert_eq!(browser.evaluate(WAIT), "closed");
 }
 
-/// The first message since the list was emptied.
+/// Waits for a message, and returns the first one since the list was emptied.
 const WAIT: &str = "new Promise((done) => { const look = () => got.length ? done(got[0]) : setTimeout(look, 10); look(); })";
 
 #[test]
