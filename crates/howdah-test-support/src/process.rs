@@ -86,7 +86,8 @@ impl Process {
 
     /// Waits until `wanted` returns a value for a printed line, and returns that value.
     ///
-    /// # Panics If the server exits or `deadline` passes before that. The message contains the server's log.
+    /// # Panics
+    /// If the server exits or `deadline` passes before that. The message contains the server's log.
     pub fn wait_for_line<T>(
         &self,
         what: &str,
@@ -134,7 +135,8 @@ impl Process {
 
     /// Waits for the server to exit by itself.
     ///
-    /// # Errors Returns the log so far if `deadline` passes before that.
+    /// # Errors
+    /// Returns the log so far if `deadline` passes before that.
     pub fn wait_exit(&mut self, deadline: Duration) -> Result<ExitStatus, String> {
         let until = Instant::now() + deadline;
         loop {
@@ -222,7 +224,8 @@ fn collect(pipe: impl Read + Send + 'static, printed: &Arc<CapturedOutput>) {
 
 /// Polls `condition` until it holds.
 ///
-/// # Panics If `deadline` passes before that. The message names `what`.
+/// # Panics
+/// If `deadline` passes before that. The message names `what`.
 pub fn wait_until(what: &str, deadline: Duration, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + deadline;
     while !condition() {

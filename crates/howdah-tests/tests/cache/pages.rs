@@ -163,7 +163,7 @@ fn urls_that_can_be_read_in_two_ways_are_not_cached() {
         ("/page.php?_method=DELETE", "MethodOverride"),
     ] {
         let answer = ask(fixture.address(), "GET", path, "");
-        // The cache does not handle responses that do not come from a script, as some of these do not.
+        // Some of these responses do not come from a script, and the cache does not handle such responses.
         let told = cache(&answer);
         let passed = told == format!("Howdah; fwd=bypass; detail={why}");
         assert!(passed || told == "none", "{path}: {told}");

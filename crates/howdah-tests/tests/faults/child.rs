@@ -187,8 +187,8 @@ fn client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() {
         );
         assert_eq!(response.header("Retry-After"), Some("1"));
     }
-    // Besides ten requests a second, those are run that arrived before the first bailouts, some of which wait behind
-    // others.
+    // Besides ten requests a second, the server runs those that arrived before the first bailouts. Some of these wait
+    // behind others.
     let most = 20 + 64 + 10 * (begun.elapsed().as_secs() + 1);
     let many = bailouts(&fixture);
     assert!(

@@ -1,4 +1,4 @@
-//! Data that does not fit in memory goes to files. Tested are a response to a very slow reader, and a full disk.
+//! Data that does not fit in memory goes to files. These tests have a very slow reader of a response, and a full disk.
 
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{Connection, Headers, framing_of};

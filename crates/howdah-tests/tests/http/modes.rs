@@ -14,7 +14,7 @@ use crate::oracle_requests;
 /// The modes that run any script; they are compared with `embed`.
 const MODES: &[&str] = &["fastcgi", "pool", "cgi", "worker"];
 
-/// Runs the script that the URL names, as no real worker would: the benefit of a worker is not tested here.
+/// Runs the script that the URL names. The benefit of a worker is not tested here.
 const WORKER: &str = "<?php
 while (frankenphp_handle_request(static function () {
     chdir(dirname($_SERVER['SCRIPT_FILENAME']));

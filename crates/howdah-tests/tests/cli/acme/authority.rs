@@ -68,7 +68,7 @@ impl Authority {
             "tlsPort": tls,
             "ocspResponderURL": "",
             "certificateValidityPeriod": seconds,
-            // Since pebble 2.7, the same setting is here.
+            // pebble reads the same setting from here since version 2.7.
             "profiles": { "default": { "description": "", "validityPeriod": seconds } },
         });
         let config = serde_json::json!({ "pebble": pebble }).to_string();

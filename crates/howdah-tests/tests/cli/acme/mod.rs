@@ -104,7 +104,7 @@ fn certificates_are_ordered_by_another_user_if_root_serves() {
     assert_ne!(user, 0);
     assert_eq!(owner(&state), user);
     drop(site);
-    // A version that ordered certificates as root has left the state like this.
+    // A version that ordered certificates as root would have left the state like this.
     let root = Command::new("chown")
         .args(["-R", "0:0"])
         .arg(&state)

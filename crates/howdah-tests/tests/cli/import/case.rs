@@ -1,8 +1,8 @@
 //! A case: a directory `import/NAME` with the configuration (`etc`), a list of files of the sites (`files`), a list of
 //! requests (`requests`), and the notes that the importer is expected to print (`notes`).
 //!
-//! In all of these files, `@dir@` is the directory where the case is laid out, `@user@` is the user as which it is
-//! served, `@http@`, `@https@` and `@other@` are ports, and `@php@` is PHP's series.
+//! In all of these files, `@dir@` is the directory where the case is laid out, `@user@` is the user that the servers
+//! run as, `@http@`, `@https@` and `@other@` are ports, and `@php@` is PHP's series.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

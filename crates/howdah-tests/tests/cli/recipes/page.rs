@@ -44,7 +44,8 @@ pub struct Typed {
 impl Page {
     /// Parses a page.
     ///
-    /// # Panics If a block or a comment is not closed, if a comment is not one of those above, or if output has no
+    /// # Panics
+    /// If a block or a comment is not closed, if a comment is not one of those above, or if output has no
     /// command.
     pub fn parse(text: &str) -> Page {
         let mut page = Page::default();

@@ -130,7 +130,7 @@ fn config_of(trouble: Trouble, http: &str, https: &str) -> String {
         Trouble::Plain | Trouble::Locked => {
             format!("{plain}{site}deny = [\"/private/**\"]\ncache = \"on\"\n")
         }
-        // A stop does not wait for the long script, which would delay the test.
+        // Otherwise the stop would wait for the long script, which would delay the test.
         Trouble::Busy => {
             format!("{plain}[timeouts]\nstop = \"0ms\"\n[pool.www]\nmax_children = 1\n{site}")
         }
