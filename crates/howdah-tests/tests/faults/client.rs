@@ -276,7 +276,7 @@ fn run_although_their_clients_do_not_wait(mode: &str) {
     leave("DELETE", "", "");
     // A request that never arrives completely is not run.
     leave("POST", "Content-Length: 9\r\n", "a=1");
-    fixture.wait("all clients to have left", |fixture| {
+    fixture.wait("all clients to have disconnected", |fixture| {
         fixture.status()["connections"]["open"].as_u64() <= Some(12)
     });
     let expected = [vec!["DELETE"], vec!["POST"; 10]].concat();

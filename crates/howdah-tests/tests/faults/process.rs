@@ -105,7 +105,7 @@ fn zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
     fixture.wait("all children to exit", |f| f.children().is_empty());
     let zygote = fixture.zygotes()[0];
     signal(zygote, Signal::STOP);
-    // The request waits for the old zygote to fork, in vain, and then for the new zygote.
+    // The request waits in vain for the old zygote to fork, and then for the new zygote.
     fixture.still_serves();
     fixture.wait_for_log(&["ZygoteStuck", "fork command"]);
     assert!(!fixture.zygotes().contains(&zygote));

@@ -320,7 +320,7 @@ fn no_page_is_older_than_what_the_program_before_has_written() {
         wait_for_one_front(&fixture);
         if !disk.is_empty() {
             fixture.wait_for_log(&["configuration 2 is in use"]);
-            fixture.wait("pages to be kept on disk", |fixture| {
+            fixture.wait("pages to be stored on disk", |fixture| {
                 read(fixture);
                 let disk = &fixture.status()["cache"]["disk"];
                 disk["condition"].is_null() && disk["entries"].as_u64() > Some(0)
@@ -335,7 +335,7 @@ fn http3_is_served_again_when_the_front_before_has_ended() {
     let fixture = Fixture::named("upgrade-http3").http3().start();
     let hello = |fixture: &Fixture| {
         let answer = fixture.http3().ask(&Http2Request::get("/hello.php"));
-        answer.expect("an answer over HTTP/3").text().to_owned()
+        answer.expect("a response over HTTP/3").text().to_owned()
     };
     assert_eq!(hello(&fixture), HELLO);
     upgrade(&fixture);

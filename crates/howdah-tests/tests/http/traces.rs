@@ -332,7 +332,8 @@ fn reload_changes_the_collector_and_a_stop_sends_what_is_left() {
     fixture.get("/hello.php");
     let config = fixture.howdah.directory().join("howdah.toml");
     let text = std::fs::read_to_string(&config).expect("the configuration");
-    std::fs::write(&config, text.replace(&first.url(), &second.url())).expect("it is written");
+    std::fs::write(&config, text.replace(&first.url(), &second.url()))
+        .expect("the configuration is written");
     fixture.reload();
     fixture.get("/pid.php");
     // The exporter to the first collector sends its remaining spans at once, without waiting another second for more.

@@ -87,7 +87,7 @@ impl Member {
     }
 
     fn ends(&mut self) {
-        let run = self.message.runs.get_mut(JOB).expect("it runs");
+        let run = self.message.runs.get_mut(JOB).expect("the member runs it");
         (run.ended, run.how, run.good) = (now(), "exit code 0".to_owned(), true);
         self.renews();
     }

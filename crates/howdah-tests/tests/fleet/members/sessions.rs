@@ -21,7 +21,7 @@ echo 'hello ', $_SESSION['name'] ?? 'stranger', ' ', $_SESSION['n'] ?? 0;
 fn of_the_guide(valkey: &Valkey) -> String {
     let page = repository().join("docs/several-servers.md");
     let page = std::fs::read_to_string(page).expect("the page");
-    let lines = page.split("```toml\n").nth(1).expect("its lines");
+    let lines = page.split("```toml\n").nth(1).expect("a configuration");
     let lines = lines.split("```").next().unwrap_or_default();
     let path = "tcp://valkey.example.org:6379?auth=secret&database=1";
     assert!(lines.contains(path), "{lines}");

@@ -170,7 +170,7 @@ fn everything_that_files_say_is_done_as_apache_does_it() {
             }
         }
         for (place, _) in *files {
-            fs::remove_file(root.join(place)).expect("it was written");
+            fs::remove_file(root.join(place)).expect("the file was written");
         }
     }
     assert!(count > 250, "{count} requests");
@@ -206,7 +206,7 @@ fn cached_results_equal_the_evaluation_and_expire_with_their_files() {
                 assert_eq!(all(), first, "{title}");
             }
             for (place, _) in *files {
-                fs::remove_file(root.join(place)).expect("it was written");
+                fs::remove_file(root.join(place)).expect("the file was written");
             }
             assert_eq!(all(), without, "{title}: after the files were removed");
         }

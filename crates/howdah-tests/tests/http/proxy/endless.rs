@@ -136,7 +136,7 @@ fn endless_response_takes_bounded_room_and_ends_with_its_client() {
         let mut client = Connection::open(fixture.address()).expect("a connection");
         client
             .send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n")
-            .expect("it is sent");
+            .expect("the request is sent");
         client
     };
     // This client reads, and then disconnects.

@@ -174,7 +174,7 @@ fn server_receives_one_request_for_each_client_request() {
     let mut client = Connection::open(fixture.address()).expect("a connection");
     client
         .send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 44\r\nConnection: keep-alive, Content-Length\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n..")
-        .expect("it is sent");
+        .expect("the request is sent");
     let answer = client.read_response("POST").expect("a response");
     assert_eq!(answer.text(), "ok");
     let received = liar.received();

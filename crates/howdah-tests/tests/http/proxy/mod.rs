@@ -128,7 +128,7 @@ fn requests_and_answers_pass_whole_whatever_the_server_speaks() {
     // A body that was cut off is never presented to the client as complete.
     let mut cut = Connection::open(at).expect("a connection");
     cut.send("POST /plain/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel")
-        .expect("it is sent");
+        .expect("the request is sent");
     drop(cut);
     fixture.wait("the request to be abandoned", |fixture| {
         fixture
@@ -164,7 +164,7 @@ fn pieces_of_a_response_arrive_as_they_are_sent() {
     let mut events = Connection::open(at).expect("a connection");
     events
         .send("GET /events HTTP/1.1\r\nHost: h\r\n\r\n")
-        .expect("it is sent");
+        .expect("the request is sent");
     let head = events.read_head().expect("a head");
     let (mut framing, mut trailers) = (framing_of("GET", &head).unwrap(), Headers::default());
     let mut next = |events: &mut Connection, framing: &mut Framing| {
@@ -177,7 +177,7 @@ fn pieces_of_a_response_arrive_as_they_are_sent() {
     let mut upload = Connection::open(at).expect("a connection");
     upload
         .send("POST /pieces HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\nabc")
-        .expect("it is sent");
+        .expect("the request is sent");
     let head = upload.read_head().expect("a head");
     let mut uploading = framing_of("POST", &head).unwrap();
     assert_eq!(next(&mut upload, &mut uploading), "3\n");
@@ -194,7 +194,7 @@ fn pieces_of_a_response_arrive_as_they_are_sent() {
     fixture.wait("the server to notice that no client listens", |_| {
         ask(at, "POST /publish HTTP/1.1\r\nContent-Length: 1", "x").text() == "0"
     });
-    upload.send("defgh").expect("it is sent");
+    upload.send("defgh").expect("the request is sent");
     let mut rest = String::new();
     while !rest.ends_with("end\n") {
         rest += &next(&mut upload, &mut uploading);
@@ -263,7 +263,7 @@ fn many_listeners_hear_every_broadcast() {
             let mut listener = Connection::open(at).expect("a connection");
             listener
                 .send("GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n")
-                .expect("it is sent");
+                .expect("the request is sent");
             let head = listener.read_head().expect("a head");
             assert_eq!(head.status, 101);
             assert_eq!(head.headers.get("Sec-WebSocket-Accept"), Some("ICX+Yqv66kxgM0FcWaLWlFLwTAI="));
