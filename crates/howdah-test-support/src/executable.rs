@@ -1,4 +1,4 @@
-//! Makes programs that tests write and then start. This file is part of every crate whose tests do so.
+//! Makes programs executable that a test has written itself and then starts.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,6 +13,6 @@ pub fn make_executable(path: &Path) {
         .args(["-c", script, "sh"])
         .arg(path)
         .status()
-        .unwrap_or_else(|error| panic!("sh: {error}"));
+        .unwrap_or_else(|error| panic!("cannot run sh: {error}"));
     assert!(status.success(), "{}: {status}", path.display());
 }

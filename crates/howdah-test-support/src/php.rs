@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Returns the PHP program of `HOWDAH_PHP`, or else the command line of the PHP that the library is built for, which
-/// has every function: distributions build php-fpm without pcntl.
+/// Returns the PHP program that `HOWDAH_PHP` names, or else the command-line program of the PHP that the library is
+/// built for. That program has every function, whereas distributions build php-fpm without pcntl.
 pub fn php_host() -> PathBuf {
     if let Some(path) = std::env::var_os("HOWDAH_PHP") {
         return path.into();

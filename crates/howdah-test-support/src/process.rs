@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// How long a server may take to exit after SIGTERM before it is killed.
 const GRACE: Duration = Duration::from_secs(10);
-/// The script of the watcher: SIGTERM to the group, then SIGKILL after three seconds.
+/// The watcher's script. When the pipe closes, it sends SIGTERM to the group `$0`, and SIGKILL three seconds later.
 const WATCHER: &str =
     "read -r _; kill -s TERM -- -$0 2>/dev/null; sleep 3; kill -s KILL -- -$0 2>/dev/null";
 
@@ -41,7 +41,7 @@ struct OutputText {
 }
 
 impl Process {
-    /// Starts `command` in its own process group, reading both its outputs.
+    /// Starts `command` in its own process group, and collects its standard output and standard error.
     ///
     /// # Panics
     /// If the program cannot be started.
@@ -79,7 +79,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Everything that the server has printed so far.
+    /// Returns everything that the server has printed so far.
     pub fn log(&self) -> String {
         self.printed.lock().log.clone()
     }
@@ -87,7 +87,7 @@ impl Process {
     /// Waits until `wanted` returns a value for a printed line, and returns that value.
     ///
     /// # Panics
-    /// If the server exits or `deadline` passes first; the message contains its log.
+    /// If the server exits or `deadline` passes before that. The message contains the server's log.
     pub fn wait_for_line<T>(
         &self,
         what: &str,
@@ -103,12 +103,12 @@ impl Process {
             let left = until.saturating_duration_since(Instant::now());
             assert!(
                 !left.is_zero() && text.open_pipes > 0,
-                "{} {} before it printed {what}. It said:\n{}",
+                "{} {} before it printed {what}. Its log:\n{}",
                 self.name,
                 if left.is_zero() {
                     "took too long"
                 } else {
-                    "left"
+                    "exited"
                 },
                 text.log
             );
@@ -128,7 +128,7 @@ impl Process {
     /// Sends `signal` to the first process only, as an administrator would.
     pub fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
-            // The group may have exited in the meantime; it has not been reaped yet, so the id is still its own.
+            // The process may have exited in the meantime, but it has not been reaped, so no other process has its id.
             let _ = kill_process(self.group(), signal);
         }
     }
@@ -136,7 +136,7 @@ impl Process {
     /// Waits for the server to exit by itself.
     ///
     /// # Errors
-    /// The log so far, when `deadline` passes first.
+    /// Returns the log so far if `deadline` passes before that.
     pub fn wait_exit(&mut self, deadline: Duration) -> Result<ExitStatus, String> {
         let until = Instant::now() + deadline;
         loop {
@@ -145,12 +145,12 @@ impl Process {
             }
             if Instant::now() >= until {
                 return Err(format!(
-                    "{} still runs after {deadline:?}:\n{}",
+                    "{} is still running after {deadline:?}:\n{}",
                     self.name,
                     self.log()
                 ));
             }
-            // waitpid has no deadline, so it is called again after a short sleep.
+            // waitpid(2) has no deadline, so it is called repeatedly, with a short sleep between the calls.
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -161,7 +161,7 @@ impl Process {
         let status = match self.wait_exit(GRACE) {
             Ok(status) => status,
             Err(_) => {
-                eprintln!("{}: does not leave on SIGTERM, killed", self.name);
+                eprintln!("{} does not exit on SIGTERM and is killed", self.name);
                 let _ = kill_process_group(self.group(), Signal::KILL);
                 self.wait_exit(GRACE)
                     .unwrap_or_else(|_| ExitStatus::from_raw(9))
@@ -225,7 +225,7 @@ fn collect(pipe: impl Read + Send + 'static, printed: &Arc<CapturedOutput>) {
 /// Polls `condition` until it holds.
 ///
 /// # Panics
-/// When `deadline` passes first; the message names `what`.
+/// If `deadline` passes before that. The message names `what`.
 pub fn wait_until(what: &str, deadline: Duration, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + deadline;
     while !condition() {

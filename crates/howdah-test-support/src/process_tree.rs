@@ -31,7 +31,7 @@ pub fn below(root: i32) -> Vec<ProcessEntry> {
     found
 }
 
-/// Returns the command lines of processes that still mention `folder`, wherever they are in the tree.
+/// Returns all command lines on this machine that mention `folder`, wherever their processes are in the tree.
 pub fn left_behind(folder: &Path) -> Vec<String> {
     let folder = folder.display().to_string();
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -45,8 +45,8 @@ pub fn is_alive(pid: i32) -> bool {
     entry(pid).is_some_and(|e| e.state != 'Z' && e.state != 'X')
 }
 
-/// Returns the memory of one process in KiB from `smaps_rollup`; `field` is the name of a line: `Rss`, `Pss_Anon`.
-/// Returns `None` if the process has exited.
+/// Returns the memory of one process in KiB from `smaps_rollup`; `field` is the name of a line, such as `Rss` or
+/// `Pss_Anon`. Returns `None` if the process has exited.
 pub fn memory(pid: i32, field: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     text.lines().find_map(|line| {
@@ -70,12 +70,12 @@ fn all() -> Vec<ProcessEntry> {
 
 fn entry(pid: i32) -> Option<ProcessEntry> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may itself contain blanks and brackets.
+    // The name, which is in parentheses, may itself contain spaces and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     let parent = fields.next()?.parse().ok()?;
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    // The file of a PHP process is the PHP program that hosts it.
+    // The executable of a `howdah-php` process is the PHP program that hosts it, so only its name identifies it.
     let program = match name.split(':').next().unwrap_or_default().trim() {
         "howdah-php" => "howdah-php".to_owned(),
         name => match std::fs::read_link(format!("/proc/{pid}/exe")) {

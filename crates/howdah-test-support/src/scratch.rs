@@ -1,6 +1,5 @@
-//! Private directories for servers and sites, and the locations of built programs and cached fixtures. This module
-//! deletes what it has created, and never touches anything outside the target directory and the system's temporary
-//! directory.
+//! Private directories for servers and sites in the system's temporary directory, and the locations of the built
+//! programs, of the repository, and of the `.htaccess` files of other projects.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A private directory that is removed with its contents when dropped. If the thread is panicking or
 /// `HOWDAH_TESTS_KEEP` is set, the directory is kept and its path is printed.
 ///
-/// It lies in the system's temporary directory because paths of unix sockets are limited to 107 bytes (unix(7)), which
-/// a target directory easily exceeds.
+/// It lies in the system's temporary directory because the paths of unix sockets are limited to 107 bytes (unix(7)),
+/// which a target directory easily exceeds.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -29,7 +28,7 @@ impl Scratch {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path =
             std::env::temp_dir().join(format!("howdah-tests-{}-{n}-{name}", std::process::id()));
-        // A directory of this name is left over from an earlier process with the same id.
+        // If a directory of this name exists, an earlier process with the same id has left it behind.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path)
             .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
@@ -42,7 +41,7 @@ impl Scratch {
         &self.path
     }
 
-    /// `name` inside the directory.
+    /// Returns the path of `name` inside the directory.
     pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
     }
@@ -57,7 +56,7 @@ impl Scratch {
         path
     }
 
-    /// Writes a file and creates its parent directories.
+    /// Writes a file, creating its parent directories, and returns its path.
     pub fn write(&self, name: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> PathBuf {
         let path = self.join(name);
         if let Some(parent) = path.parent() {
@@ -100,7 +99,7 @@ pub fn copy_tree(from: &Path, to: &Path) {
     run(Command::new("chmod").args(["-R", "a+rwX", "--"]).arg(to));
 }
 
-/// Runs a preparatory command to its end and returns its output.
+/// Runs a preparatory command until it exits, and returns its standard output.
 ///
 /// # Panics
 /// If the command cannot be started or fails; the message contains its output.
@@ -128,7 +127,8 @@ pub fn profile_dir() -> PathBuf {
     dir.to_path_buf()
 }
 
-/// Returns the path of the program.
+/// Returns the path of the `howdah` program: the one that `HOWDAH_BIN` names, or else the one that was built beside the
+/// tests.
 ///
 /// # Panics
 /// If the program was not built; the message says how to build it.
@@ -137,16 +137,16 @@ pub fn howdah_program() -> PathBuf {
         std::env::var_os("HOWDAH_BIN").map_or_else(|| profile_dir().join("howdah"), PathBuf::from);
     assert!(
         path.is_file(),
-        "{} is not there: run `make test`, or `cargo build --workspace --bins` first",
+        "{} does not exist: run `make test`, or `cargo build --workspace --bins` first",
         path.display()
     );
     path
 }
 
 /// Returns the directory of the `.htaccess` files of applications and plugins, which belong to other projects and are
-/// not part of this one. It has a directory for each application, laid out as below a document root. It is the
-/// directory that `HOWDAH_HTACCESS_TREES` names, or `shared/htaccess-upstream` beside the checkout. If there is none, a
-/// message says so and the result is `None`; the test skips the files.
+/// not part of this one. The directory contains a subdirectory for each application, laid out like a document root. It
+/// is the directory that `HOWDAH_HTACCESS_TREES` names, or else `shared/htaccess-upstream` beside the checkout. If it
+/// does not exist, this function prints a message and returns `None`, and the test skips these files.
 pub fn files_of_applications() -> Option<PathBuf> {
     let beside = || Some(repository().parent()?.join("shared/htaccess-upstream"));
     let named = std::env::var_os("HOWDAH_HTACCESS_TREES").map(PathBuf::from);
@@ -157,8 +157,8 @@ pub fn files_of_applications() -> Option<PathBuf> {
     found
 }
 
-/// Returns the text of such a file with the paths of other files that its lines name replaced by the same file names in
-/// `root`.
+/// Returns the text of one of these `.htaccess` files. Where a line names another file (`auto_prepend_file`,
+/// `AuthUserFile`), the path is replaced by that of a file with the same name in `root`.
 pub fn at_root(text: &str, root: &Path) -> String {
     let place = |line: &str| {
         let names_a_file = ["auto_prepend_file", "AuthUserFile"]

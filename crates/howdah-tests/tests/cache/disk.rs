@@ -11,7 +11,8 @@ use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{ExchangeError, Response, exchange};
 use howdah_tests::rig::howdah_program;
 
-/// The pages `p0.php` …, each with its own text and length, and the version that was written last.
+/// The number of pages. They are `p0.php`, `p1.php` and so on; each has its own text and length, and shows the version
+/// that was written last.
 const PAGES: usize = 8;
 const PAGE: &str = r#"<?php
 $v = (int) @file_get_contents('SCRATCH/version');
@@ -58,7 +59,7 @@ fn is_hit(response: &Response) -> bool {
     response.header("X-Cache") == Some("HIT")
 }
 
-/// Returns the version in a page's text, which must be complete.
+/// Returns the version in a page's text, after checking that the text is complete and belongs to this page.
 #[track_caller]
 fn version(page: usize, response: &Response) -> u64 {
     let text = response.text();
@@ -138,7 +139,10 @@ fn restart_and_a_kill_keep_pages_and_purges() {
     let rendered = ask(&fixture, 0);
     assert!(!is_hit(&rendered), "a reload begins with an empty cache");
     fixture.restart();
-    assert!(!is_hit(&ask(&fixture, 3)), "and so it is after a restart");
+    assert!(
+        !is_hit(&ask(&fixture, 3)),
+        "the cache is still empty after a restart"
+    );
 }
 
 #[test]
@@ -252,7 +256,7 @@ fn second_server_on_the_same_directory_is_refused() {
     assert!(is_hit(&ask(&fixture, 0)));
 }
 
-/// Readers and a writer at work, with the writes they know of and the pages they have seen.
+/// The state that readers and a writer share: the last acknowledged write, and counts of responses and hits.
 #[derive(Default)]
 struct ReadersAndWriter {
     stop: AtomicBool,
@@ -263,14 +267,14 @@ struct ReadersAndWriter {
 }
 
 impl ReadersAndWriter {
-    /// Reads and checks a page; `None` if the server is gone.
+    /// Reads and checks a page. Returns `None` if the server does not respond, because it was killed.
     fn read(&self, address: SocketAddr, page: usize) -> Option<()> {
         let before = self.acknowledged.load(Ordering::SeqCst);
         let response = try_ask(address, "GET", &format!("/p{page}.php")).ok()?;
         let seen = version(page, &response);
         assert!(
             seen >= before,
-            "page {page} shows {seen}, {before} was acknowledged"
+            "page {page} shows version {seen}, although {before} was acknowledged"
         );
         self.answers.fetch_add(1, Ordering::SeqCst);
         self.hits
@@ -294,7 +298,7 @@ fn no_body_is_wrong_or_old_after_kills_under_load() {
     let mut kept = 0;
     for round in 0..rounds {
         let address = fixture.address();
-        // Reads the stored pages: each page before anything is rendered again.
+        // Reads every page once before the load begins: a hit is a page that has outlived the previous kill.
         let before = load.hits.load(Ordering::SeqCst);
         for page in 0..PAGES {
             load.read(address, page).expect("the server is up");
@@ -317,7 +321,7 @@ fn no_body_is_wrong_or_old_after_kills_under_load() {
             }
             // The kill comes at a different moment of the load in each round.
             let enough = begun + 30 + (round * 37) % 90;
-            fixture.wait("some answers", |_| {
+            fixture.wait("some responses", |_| {
                 load.answers.load(Ordering::SeqCst) >= enough
             });
             fixture.kill_all();
@@ -333,13 +337,13 @@ fn no_body_is_wrong_or_old_after_kills_under_load() {
     assert_eq!(
         *faults,
         serde_json::json!([]),
-        "a page is whole, or not there"
+        "after a kill, a stored page is either complete or absent"
     );
     println!(
-        "{rounds} kills, {} answers, {} hits, {kept} of them from before a kill, {} writes",
+        "{rounds} kills, {} responses, {} hits, {kept} of them from before a kill, {} writes",
         load.answers.load(Ordering::SeqCst),
         load.hits.load(Ordering::SeqCst),
         load.acknowledged.load(Ordering::SeqCst)
     );
-    assert!(kept > 0, "nothing outlived a kill");
+    assert!(kept > 0, "no page outlived a kill");
 }

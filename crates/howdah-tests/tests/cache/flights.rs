@@ -1,4 +1,5 @@
-//! One render for many readers, and pages beyond their lifetime, with real PHP that counts its renders.
+//! One render serves many readers, and a page may be served beyond its lifetime. The PHP script of these tests counts
+//! its renders.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -41,7 +42,7 @@ fn renders(fixture: &Fixture) -> usize {
     std::fs::read(fixture.path("renders")).map_or(0, |bytes| bytes.len())
 }
 
-/// Starts this many readers, and waits until the server has received all their requests.
+/// Starts this many readers and waits until the server has received all their requests.
 fn crowd(fixture: &Fixture, readers: usize) -> Vec<JoinHandle<Response>> {
     let address = fixture.address();
     let active = |f: &Fixture| f.status()["requests_active"].as_u64().unwrap();
@@ -52,7 +53,7 @@ fn crowd(fixture: &Fixture, readers: usize) -> Vec<JoinHandle<Response>> {
             thread.spawn(move || ask(address)).expect("a thread")
         })
         .collect();
-    fixture.wait("all of them to ask", |f| {
+    fixture.wait("all requests to arrive", |f| {
         active(f) >= before + readers as u64
     });
     crowd
@@ -90,10 +91,13 @@ fn waiting_requests_get_their_own_page_if_it_cannot_be_shared() {
     for reader in crowd {
         let answer = reader.join().unwrap();
         assert_eq!(cache_status(&answer), "Howdah; fwd=miss; detail=SetCookie");
-        let cookie = answer.header("Set-Cookie").expect("his own").to_owned();
+        let cookie = answer
+            .header("Set-Cookie")
+            .expect("a cookie of its own")
+            .to_owned();
         assert!(cookies.insert(cookie), "{cookies:?}");
     }
-    // One render for each of the readers.
+    // Each reader has caused one render.
     assert_eq!(renders(&fixture), 60);
     for n in 1..=3 {
         let answer = ask(fixture.address());
@@ -167,11 +171,12 @@ fn page_outlives_the_failure_of_its_script_but_not_a_write() {
     assert_eq!(
         ask(fixture.address()).status(),
         500,
-        "an old page would be wrong now"
+        "the stored page is older than the write"
     );
 }
 
-/// Writes only if the server renders the page for the cache, whose client has this address. It then stands at a gate.
+/// Writes only if the server renders the page for the cache: the client of such a render has the address 192.0.2.1.
+/// After the write, the script waits at a gate.
 const WRITING_RENDER: &str = r#"<?php
 if ($_SERVER['REMOTE_ADDR'] === '192.0.2.1') {
     $db = new PDO('sqlite:SCRATCH/render.sqlite');

@@ -1,4 +1,5 @@
-//! Large pages: a page is in memory once for all readers; a page that does not fit is not stored, and this is reported.
+//! Large pages: a page is in memory only once for all its readers, and a page that does not fit is not stored, which is
+//! reported.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +17,7 @@ header('Content-Type: application/octet-stream');
 for ($i = 0; $i < PAGE_MIB; $i++) echo str_repeat(chr(97 + $i % 26), 1 << 20);
 ";
 
-/// A client that reads the page and has read its beginning.
+/// A client that has read the headers of the response, and not yet its body.
 struct SlowReader {
     stream: TcpStream,
     head: String,
@@ -34,7 +35,7 @@ impl SlowReader {
         let mut begin = Vec::new();
         let mut byte = [0];
         while !begin.ends_with(b"\r\n\r\n") {
-            stream.read_exact(&mut byte).expect("a whole head");
+            stream.read_exact(&mut byte).expect("complete headers");
             begin.push(byte[0]);
         }
         let head = String::from_utf8_lossy(&begin).into_owned();
@@ -46,11 +47,11 @@ impl SlowReader {
         }
     }
 
-    /// Reads the rest and checks every byte.
+    /// Reads the body and checks every byte. Returns the headers.
     fn finish(mut self) -> String {
         let mut buffer = vec![0; MIB];
         loop {
-            let read = self.stream.read(&mut buffer).expect("a whole body");
+            let read = self.stream.read(&mut buffer).expect("a complete body");
             if read == 0 {
                 break;
             }
@@ -75,9 +76,9 @@ fn long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers() 
         .config("[cache]\npath = \"SCRATCH/cache\"\nmemory = \"1600M\"")
         .site("cache = \"on\"\ncache_ttl = \"1h\"")
         .start();
-    // The first response is the visitor's own.
+    // The first response comes from the visitor's own run of the script, and is not stored.
     let own = "GET /page.php HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
-    let own = exchange(fixture.address(), own.as_bytes()).expect("a whole answer");
+    let own = exchange(fixture.address(), own.as_bytes()).expect("a complete response");
     assert_eq!(own.body.len(), PAGE_MIB * MIB);
     let head = SlowReader::begin(fixture.address()).finish();
     assert!(head.contains("\r\nX-Cache: MISS\r\n"), "{head}");
@@ -88,7 +89,7 @@ fn long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers() 
     let readers: Vec<SlowReader> = (0..4)
         .map(|_| SlowReader::begin(fixture.address()))
         .collect();
-    let mib = memory(fixture.front(), "Rss").expect("the front is there") / 1024;
+    let mib = memory(fixture.front(), "Rss").expect("the front is running") / 1024;
     assert!(
         (PAGE_MIB as u64..PAGE_MIB as u64 * 2).contains(&mib),
         "four readers of {PAGE_MIB} MiB: {mib} MiB"
@@ -111,7 +112,8 @@ fn page_longer_than_half_of_the_memory_is_not_kept_and_says_so() {
         .config("[cache]\nmemory = \"4M\"")
         .site("cache = \"on\"")
         .start();
-    // The first headers are sent before the body has become too long; later responses name the reason.
+    // The headers of the first response are sent before its body has become too long; those of the second one name the
+    // reason.
     for why in ["NotYetAdmitted", "TooLarge"] {
         let page = fixture.get("/page.php");
         assert_eq!(page.body.len(), 3 * MIB);

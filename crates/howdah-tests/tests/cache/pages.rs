@@ -149,7 +149,7 @@ fn answer_with_a_cookie_a_session_or_a_private_word_is_never_shared() {
         let expected = format!("Howdah; fwd=miss; detail={why}");
         assert!(told.iter().all(|t| *t == expected || late(t)), "{told:?}");
     }
-    // Each of these responses was the visitor's own run of the script, and there was no other run.
+    // Each of these responses came from the visitor's own run of the script, and there was no other run.
     assert_eq!(renders(&fixture), 7 * 3);
 }
 
@@ -163,7 +163,7 @@ fn urls_that_can_be_read_in_two_ways_are_not_cached() {
         ("/page.php?_method=DELETE", "MethodOverride"),
     ] {
         let answer = ask(fixture.address(), "GET", path, "");
-        // Some of these responses do not come from a script; the cache does not handle those.
+        // Some of these responses do not come from a script, and the cache does not handle such responses.
         let told = cache(&answer);
         let passed = told == format!("Howdah; fwd=bypass; detail={why}");
         assert!(passed || told == "none", "{path}: {told}");
@@ -263,7 +263,7 @@ fn under_rfc_nobody_gets_links_in_the_spelling_that_another_visitor_chose() {
             cache(&stored)
         );
     }
-    // A proxy that names the request's own URL has no effect.
+    // Forwarding headers that name the request's own URL have no effect.
     let proxied = |path: &str| {
         exchange(format!(
             "GET {path} HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-Host: shop.example\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 80\r\n"
@@ -301,7 +301,7 @@ fn write_is_seen_by_its_writer_and_by_all_readers() {
             );
         }
     }
-    // A reload may bring new code.
+    // A reload may bring new code, so the cache begins empty.
     fixture.reload();
     ask(fixture.address(), "GET", "/page.php", "");
     let read = ask(fixture.address(), "GET", "/page.php", "");
@@ -403,7 +403,7 @@ fn rfc_9111_4_3_4_stored_page_is_freshened_by_a_304_of_its_script() {
     get("1", "made by run 1", "fwd=miss; stored");
     get("2", "made by run 1", "fwd=stale; fwd-status=304");
     get("3", "made by run 1", "fwd=stale; fwd-status=304");
-    // A page that may no longer be stored is served once more.
+    // If a 304 says that the page may no longer be stored, the stored page is served for the last time.
     fixture.write("private", "");
     get("3", "made by run 1", "fwd=stale; fwd-status=304");
     get("5", "made by run 5", "fwd=miss; detail=Private");

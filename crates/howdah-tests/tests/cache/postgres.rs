@@ -162,7 +162,7 @@ fn write_to_postgresql_by_any_way_php_has_makes_pages_old_before_its_answer() {
         "do",
         "call",
         "with",
-        // These choose or create rows; the page shows the newest row.
+        // These ways also insert rows or select rows by their id; the page shows the newest row.
         "pg-update",
         "pg-insert",
         "pg-copy",
@@ -174,13 +174,16 @@ fn write_to_postgresql_by_any_way_php_has_makes_pages_old_before_its_answer() {
     for via in ["pg-delete", "pdo-copy", "with-insert"] {
         check_write(&fixture, "/page.php", via);
     }
-    assert!(!is_kept_over(&fixture, "nextval"), "a sequence goes on");
+    assert!(
+        !is_kept_over(&fixture, "nextval"),
+        "a sequence has advanced"
+    );
     assert!(
         is_kept_over(&fixture, "nothing"),
-        "what reads makes nothing old"
+        "a read invalidates no page"
     );
     drop(fixture);
-    // A prepared statement that an earlier request left on the only connection of the only child.
+    // These ways use a prepared statement that an earlier request left on the only connection of the only child.
     let fixture = serve("cache-postgres-kept", 1, &postgres, "");
     for via in ["kept", "kept-again"] {
         check_write(&fixture, "/page.php", via);
@@ -204,18 +207,18 @@ fn transaction_invalidates_pages_when_it_is_committed_not_when_it_is_rolled_back
         let standing = gate.wait();
         for _ in 0..3 {
             let text = read(&fixture, "/page.php").0;
-            assert_eq!(text, before, "nothing is committed");
+            assert_eq!(text, before, "nothing has been committed yet");
         }
         standing.open();
         assert!(writer.answer().text().ends_with("done"));
         assert_eq!(read(&fixture, "/page.php").0, value);
     }
     for via in ["counter", "tick"] {
-        assert!(is_kept_over(&fixture, via), "{via} is named as noise");
+        assert!(is_kept_over(&fixture, via), "{via} is configured as noise");
     }
     assert!(
         !is_kept_over(&fixture, "function"),
-        "another function is not"
+        "another function is not configured as noise"
     );
     let explained = fixture.control(&["cache", "explain", "http://example.org/page.php"]);
     let said = String::from_utf8_lossy(&explained.stdout).into_owned();

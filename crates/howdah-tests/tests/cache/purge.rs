@@ -1,5 +1,5 @@
-//! Purging over HTTP: with the requests that plugins send, with headers of scripts' responses, and by no other client.
-//! Every page shows how often it was rendered, which reveals a purge.
+//! Purging over HTTP: by the requests that plugins send and by headers of scripts' responses. Other clients cannot
+//! purge. A page that is rendered again reveals a purge.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
@@ -7,7 +7,7 @@ use howdah_tests::rig::howdah_program;
 
 const SECRET: &str = "0123456789abcdef0123";
 
-/// Counts its renders, and sends the headers that `?say[]=` and the form specify.
+/// Counts its renders, and sends the headers that the `say[]` fields of a form specify.
 const PAGE: &str = r#"<?php
 $file = 'SCRATCH/' . md5($_SERVER['REQUEST_URI']);
 file_put_contents($file, "x", FILE_APPEND);
@@ -213,7 +213,7 @@ fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it(
         ("X-LiteSpeed-Purge: *", &PAGES),
         ("Cache-Group-Invalidation: \"a-b\"", &PAGES[1..2]),
     ] {
-        // A write also invalidates its own URL, which is not tested here.
+        // A POST also invalidates its own URL, so it goes to a page that is not tested here.
         let form = format!("say[]={}", line.replace('"', "%22").replace(' ', "+"));
         let answer = served.ask("POST", "/page.php/write", "", &form);
         assert_eq!(answer.status(), 200, "{}", answer.text());
@@ -222,7 +222,8 @@ fn scripts_purge_by_their_answers_in_litespeeds_words_and_clients_do_not_see_it(
     }
 }
 
-/// The dashboard's heartbeat is a POST every minute; it was once treated as a write, and every page was rendered again.
+/// The dashboard's heartbeat is a POST every minute; it was once treated as a write, after which every page was
+/// rendered again.
 #[test]
 fn dashboards_heartbeat_makes_no_page_old_and_another_post_does() {
     let fixture = Fixture::named("purge-heartbeat")
@@ -305,7 +306,7 @@ fn scripts_purge_and_tag_by_functions_and_mistakes_are_told() {
         assert_eq!(said, expected, "{query}");
         if query.starts_with("finish") {
             // The script continues after its client has received everything.
-            served.0.wait("the page was purged", |_| {
+            served.0.wait("the page to be purged", |_| {
                 served.renders_anew(&pages[..1]) == pages[..1]
             });
         } else {

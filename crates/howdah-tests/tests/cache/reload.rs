@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use howdah_tests::fixture::Fixture;
 
-/// A page from a database, and writers that wait at a gate in the middle.
+/// A page from a database, and writers that wait at a gate in the middle of their run.
 const SCRIPT: &str = r#"<?php
 require 'GATES';
 $db = new PDO('sqlite:SCRATCH/db/site.sqlite', null, null, [PDO::ATTR_TIMEOUT => 20]);
@@ -62,7 +62,7 @@ fn keep(fixture: &Fixture, expected: &str) {
         assert_eq!(page.text(), format!("text={expected}"));
         page.header("X-Cache") == Some("HIT")
     };
-    fixture.wait("the page to be kept", is_hit);
+    fixture.wait("the page to be stored", is_hit);
 }
 
 #[test]
@@ -71,7 +71,11 @@ fn writes_and_purges_of_runs_from_before_a_reload_invalidate_later_pages() {
     keep(&fixture, "first");
     fixture.reload();
     let again = fixture.get("/page.php");
-    assert_eq!(again.header("X-Cache"), Some("MISS"), "it begins empty");
+    assert_eq!(
+        again.header("X-Cache"),
+        Some("MISS"),
+        "the cache begins empty"
+    );
     for (via, before, after) in [
         ("commit", "first", "by-commit"),
         ("purge", "by-commit", "by-commit purged"),

@@ -33,11 +33,11 @@ fn checks(fixture: &Fixture, of: &str) -> u64 {
     site(fixture)["checks"][of].as_u64().unwrap()
 }
 
-/// Makes the page be rendered for the cache, as visits do.
+/// Requests the page until it is stored, and checks that none of these responses is a hit.
 fn keep(fixture: &Fixture, path: &str) {
     let stored = |f: &Fixture| f.status()["cache"]["entries"].as_u64().unwrap();
     let before = stored(fixture);
-    fixture.wait("the page is kept", |f| {
+    fixture.wait("the page to be stored", |f| {
         assert!(matches!(
             ask(f, path).header("X-Cache"),
             Some("PASS" | "MISS")
@@ -65,19 +65,19 @@ fn dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
     assert!(checks(&fixture, "noise") >= 1);
     assert_eq!(checks(&fixture, "different"), 0);
 
-    // A write that no cache can notice.
+    // The cache cannot notice this write.
     fixture.write("price", "24.99");
     let own = ask(&fixture, "/page.php");
     assert!(
         own.text().contains("24.99"),
-        "the visitor gets his own answer"
+        "the response comes from the visitor's own run"
     );
     assert_eq!(checks(&fixture, "different"), 1);
     let line = fixture.wait_for_log(&["DryRunDiffers", "/page.php: differs from byte 16 (line 2)"]);
     assert!(line.contains("2 bytes stored, 2 fresh"), "{line}");
     assert!(
         !line.contains("24.99"),
-        "what stands there is nobody's business"
+        "the log must not contain the text of the page"
     );
     let text = fixture.control(&["status"]).stdout;
     let text = String::from_utf8(text).unwrap();
@@ -104,22 +104,22 @@ fn shadow_finds_what_the_cache_could_not_see_and_heals_it() {
         page.text()
     };
     hit(&fixture);
-    fixture.wait("a hit was checked", |f| {
+    fixture.wait("a hit to be checked", |f| {
         hit(f);
         checks(f, "same") > 0
     });
     assert_eq!(checks(&fixture, "different"), 0);
     fixture.write("price", "24.99");
-    fixture.wait("the difference was found", |f| {
+    fixture.wait("the difference to be found", |f| {
         hit(f);
         checks(f, "different") > 0
     });
     fixture.wait_for_log(&["ShadowDiffers", "/page.php: differs from byte 16 (line 2)"]);
-    fixture.wait("the fresh page is served", |f| hit(f).contains("24.99"));
+    fixture.wait("the fresh page to be served", |f| hit(f).contains("24.99"));
     assert_eq!(checks(&fixture, "different"), 1);
 
     fixture.write("private", "");
-    fixture.wait("the page is not kept any more", |f| {
+    fixture.wait("the page to be stored no longer", |f| {
         ask(f, "/page.php").header("X-Cache") == Some("PASS")
     });
     fixture.wait_for_log(&[

@@ -121,7 +121,7 @@ case 'pdo-transaction':
 echo 'done';
 "#;
 
-/// The preset lists are those of WordPress here: rows are recognised by their names.
+/// This is a part of the schema of WordPress, whose preset recognises rows that are noise by their names.
 const WORDPRESS_SCHEMA: &str = r#"<?php
 mysqli_report(MYSQLI_REPORT_ERROR | MYSQLI_REPORT_STRICT);
 $db = new PDO('mysql:unix_socket=SOCKET;dbname=site', 'site', 'secret', [PDO::ATTR_EMULATE_PREPARES => true]);
@@ -172,10 +172,7 @@ fn write_to_sqlite_by_any_way_php_has_makes_pages_old_before_its_answer() {
         ask(fixture.address(), "/page.php?via=nothing").text(),
         "done"
     );
-    assert!(
-        read(&fixture, "/page.php").1,
-        "what reads makes nothing old"
-    );
+    assert!(read(&fixture, "/page.php").1, "a read invalidates no page");
 }
 
 #[test]
@@ -222,7 +219,7 @@ fn render_under_way_when_something_is_written_is_not_kept() {
     assert_eq!(
         reader.answer().text(),
         "text=later end",
-        "it is rendered again"
+        "the page is rendered again"
     );
     assert_eq!(read(&fixture, path).0, "later");
 }
@@ -240,7 +237,10 @@ fn writes_after_the_response_or_of_a_dying_process_invalidate_pages() {
     assert_eq!(finished.text(), "finished");
     let standing = gate.wait();
     read(&fixture, "/page.php");
-    assert!(read(&fixture, "/page.php").1, "nothing was written yet");
+    assert!(
+        read(&fixture, "/page.php").1,
+        "nothing has been written yet"
+    );
     standing.open();
     fixture.wait("the late write to be seen", |fixture| {
         read(fixture, "/page.php").0 == "late"
@@ -267,10 +267,10 @@ fn noise_makes_nothing_old() {
     let counted = ask(fixture.address(), "/page.php?via=counter");
     assert!(is_hit(&counted) || counted.header("Cache-Status").unwrap().contains("stored"));
     assert_eq!(ask(fixture.address(), "/page.php?via=noise").text(), "done");
-    assert!(!read(&fixture, "/page.php").1, "another table is none");
+    assert!(!read(&fixture, "/page.php").1, "another table is not noise");
 }
 
-/// Runs `howdah php WORDS` beside a running server, or without one.
+/// Runs `howdah php WORDS` with this control socket, whether or not a server listens on it.
 fn command_line(control: &std::path::Path, words: &[&str]) -> std::process::Output {
     std::process::Command::new(howdah_program())
         .args(["php", "--control"])
@@ -307,7 +307,7 @@ fn command_line_reports_its_writes_and_exits_with_the_status_of_its_script() {
     let output = command_line(&control, &[script.to_str().unwrap(), "-x"]);
     assert_eq!(output.status.code(), Some(137));
     assert_eq!(read(&fixture, "/page.php"), ("-x".to_owned(), false));
-    // A statement that only reads reports nothing.
+    // Nothing is reported for a statement that only reads.
     assert!(read(&fixture, "/page.php").1);
     let count = format!(
         "echo (new PDO('sqlite:{file}'))->query('SELECT COUNT(*) FROM page')->fetchColumn();"
@@ -356,7 +356,7 @@ fn command_line_is_as_under_php() {
             .args(["-d", "memory_limit=77M", script, "-a", "--", "b"])
             .stdin(std::fs::File::open(input).unwrap())
             .output()
-            .expect("it can be started")
+            .expect("the program can be started")
     };
     let control = control.to_str().unwrap();
     let ours = run(
@@ -463,17 +463,17 @@ fn worker_tells_of_each_request_what_it_did() {
     let open = "/index.php?via=open&value=late";
     assert_eq!(ask(fixture.address(), open).text(), "done");
     std::thread::scope(|scope| {
-        // Both workers are asked to commit, with two URLs that are not tried for the cache. The worker that can commit
-        // is held up until the page is stored.
+        // Each worker gets a request to commit. The two URLs differ, and each is requested only once, so neither is
+        // rendered for the cache. The worker that can commit waits until the page is stored.
         let both = [1, 2].map(|n| {
             let path = format!("/index.php?via=commit&n={n}");
             scope.spawn(move || ask(address, &path).text())
         });
-        fixture.wait("the worker to be held up", |f| f.path("db/held").exists());
+        fixture.wait("the worker to wait", |f| f.path("db/held").exists());
         keep(&fixture, "/index.php");
         assert_eq!(read(&fixture, "/index.php"), (before, true));
         std::fs::write(fixture.path("db/go"), "").expect("a file");
-        let mut said = both.map(|asked| asked.join().expect("an answer"));
+        let mut said = both.map(|asked| asked.join().expect("a response"));
         said.sort();
         assert_eq!(said, ["done", "not done"]);
     });

@@ -34,8 +34,8 @@ pub fn keep(fixture: &Fixture, script: &str) {
     fixture.wait("the page to be in the cache", |f| read(f, script).1);
 }
 
-/// Writes `by-VIA` in this way: a page in the cache is invalid before the writer's response is sent, and shows the new
-/// text afterwards.
+/// Writes the text `by-VIA` in the way that `via` names. Checks that the page is no longer served from the cache once
+/// the writer has its response, and that it shows the new text.
 pub fn check_write(fixture: &Fixture, script: &str, via: &str) {
     keep(fixture, script);
     let value = format!("by-{via}");

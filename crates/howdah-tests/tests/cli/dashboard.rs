@@ -1,7 +1,7 @@
-//! The dashboard in a real Chromium: what it shows of a busy server, on wide screens and phones and with the keyboard;
-//! that a hidden dashboard causes no load, and that only its own page can use its buttons.
+//! The dashboard in a real Chromium: what it shows of a busy server on wide screens and on phones, its buttons and
+//! their use by keyboard, that a hidden dashboard causes no load, and that no other page can use its buttons.
 //!
-//! `HOWDAH_TESTS_PICTURES=DIR` keeps the screenshots that are taken.
+//! `HOWDAH_TESTS_PICTURES=DIR` keeps the screenshots.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -16,7 +16,7 @@ use howdah_tests::process::{Process, wait_until};
 use howdah_tests::rig::{free_address, howdah_program};
 use serde_json::Value;
 
-/// Part of a site that has an example of everything that the dashboard shows.
+/// The job of a server that has an example of everything that the dashboard shows.
 const JOB: &str = "[[job]]\nname = \"cleanup\"\ncommand = [\"true\"]\nschedule = \"0 3 1 1 *\"\n";
 
 fn busy(name: &str, status: SocketAddr) -> Builder {
@@ -81,7 +81,9 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
                 .as_array()
                 .is_some_and(|passes| passes.iter().any(|pass| pass[0] == "SetCookie"))
     });
-    fixture.wait("a limit", |f| f.get("/limited").status() == 429);
+    fixture.wait("a request to be refused", |f| {
+        f.get("/limited").status() == 429
+    });
 
     let mut browser = Chromium::start(&[]);
     browser.show(1280, 1400, false);
@@ -122,7 +124,7 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
         "No backend was reachable.",
         "The response sets a cookie.",
     ] {
-        // The stack and the meanings of names are inside elements that are closed.
+        // The stack and the meanings of names are in elements that are still closed.
         let shown = match words {
             "stand_at" | "No backend was reachable." | "The response sets a cookie." => {
                 browser.evaluate("document.querySelector('main').textContent")
@@ -180,7 +182,11 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     assert_eq!(text(&mut browser, "state"), "paused");
     let before = requests().expect("a number");
     browser.evaluate("new Promise((done) => setTimeout(done, 2500))");
-    assert_eq!(requests(), Some(before + 1), "only this test asks");
+    assert_eq!(
+        requests(),
+        Some(before + 1),
+        "only this test has sent a request"
+    );
     browser.evaluate(&hide(false));
     until(
         &mut browser,
@@ -275,7 +281,7 @@ fn its_buttons_are_for_the_page_of_whoever_started_it_and_work_by_keyboard() {
             "POST {path} HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\nContent-Type: {media}\r\n\
              Content-Length: 2\r\nConnection: close\r\n\r\n{{}}"
         );
-        exchange(to, request.as_bytes()).expect("an answer")
+        exchange(to, request.as_bytes()).expect("a response")
     };
     let (reload, own, json) = (
         format!("{path}reload"),
@@ -353,7 +359,7 @@ fn its_buttons_are_for_the_page_of_whoever_started_it_and_work_by_keyboard() {
     drop(fixture);
     until(
         &mut browser,
-        "the loss",
+        "the page to show that the server is lost",
         "document.getElementById('state').className === 'lost'",
     );
     assert!(process.is_running());

@@ -1,6 +1,6 @@
-//! Starts the configurations of `docs/guides/*.md` as they are written there, with the files that the page names, and
-//! sends a request for every line of their tables over HTTP. Only the page's directories are replaced. Also checks that
-//! the tests named in faults.md exist.
+//! Starts a server with each configuration of `docs/guides/*.md`, with the files that the guide names, and sends a
+//! request for every line of the table after it. Only the directories in the configuration are replaced. Also checks
+//! that the tests named in faults.md exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn every_configuration_in_the_guides_does_what_its_table_says() {
     }
     assert!(
         examples >= 6,
-        "only {examples} examples with files and a table"
+        "only {examples} examples have files and a table"
     );
 }
 
@@ -74,7 +74,7 @@ fn check(name: &str, example: &Example) {
         let text = if file.ends_with(".php") {
             script.to_owned()
         } else if file.ends_with(".htaccess") {
-            // Apache's own language: other text would be a mistake.
+            // Any other text would be a mistake in Apache's language.
             format!("# the file /{file}")
         } else {
             format!("the file /{file}")
@@ -92,7 +92,9 @@ fn check(name: &str, example: &Example) {
         let answer = exchange(server.address(), request.as_bytes())
             .unwrap_or_else(|broken| panic!("{name}: {target}: {broken}"));
         if let Err(found) = example.holds(target, claim, &answer) {
-            panic!("{name}: {target} goes to {claim}, says the guide; but: {found}");
+            panic!(
+                "{name}: the guide says that {target} leads to {claim}, but the response is {found}"
+            );
         }
     }
 }
@@ -114,7 +116,7 @@ impl Example {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Checks that a response is what the table says. On error, says what the response is.
+    /// Checks that a response is what the table says. Otherwise returns a description of the response.
     fn holds(&self, target: &str, claim: &str, answer: &Response) -> Result<(), String> {
         let quoted: Vec<&str> = claim.split('`').skip(1).step_by(2).collect();
         let found = || {
@@ -126,7 +128,7 @@ impl Example {
             )
         };
         let path = target.split('?').next().unwrap_or_default();
-        // For a directory this is its index file, whatever its name.
+        // For a directory, this text means its index file, whatever its name is.
         let file = format!("the file {path}");
         let status = claim
             .split(' ')

@@ -136,10 +136,10 @@ fn fields(message: &[u8]) -> BTreeMap<String, String> {
     fields
 }
 
-/// A socket that is read all the time, as the journal's is. Dropping the value closes the socket.
+/// A socket that is read continuously, as the journal's is. Dropping the value closes the socket.
 struct Journal {
     messages: mpsc::Receiver<Vec<u8>>,
-    /// Messages that were read but not yet requested: the two logs are written by separate threads.
+    /// Messages that were read before the test asked for them: the two logs are written by separate threads.
     read: RefCell<VecDeque<BTreeMap<String, String>>>,
     over: Arc<AtomicBool>,
     reading: Option<JoinHandle<()>>,
@@ -149,7 +149,7 @@ impl Journal {
     fn bind(path: &Path) -> Journal {
         let socket = UnixDatagram::bind(path).expect("a socket");
         let look = Some(Duration::from_millis(50));
-        socket.set_read_timeout(look).expect("it is set");
+        socket.set_read_timeout(look).expect("a timeout can be set");
         let (to, messages) = mpsc::channel();
         let over = Arc::new(AtomicBool::new(false));
         let ends = over.clone();
@@ -170,7 +170,7 @@ impl Journal {
         }
     }
 
-    /// Returns the fields of the next message of that log whose text contains `of`.
+    /// Returns the fields of the next message of `log` whose text contains `of`.
     fn next(&self, log: &str, of: &str) -> BTreeMap<String, String> {
         let wanted = |fields: &BTreeMap<String, String>| {
             fields["HOWDAH_LOG"] == log && fields["MESSAGE"].contains(of)
@@ -194,7 +194,7 @@ impl Drop for Journal {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(reading) = self.reading.take() {
-            reading.join().expect("it does not panic");
+            reading.join().expect("the reader does not panic");
         }
     }
 }
@@ -239,7 +239,7 @@ fn journal_gets_fields_to_look_for_and_a_lost_line_is_counted() {
     fixture.get("/none");
     let access = journal.next("access", "GET /none");
     assert_eq!(access["HOWDAH_NAME"], "NotFound");
-    // At first the socket has no reader any more, and later it has one again.
+    // The socket loses its reader, and later has one again.
     drop(journal);
     fixture.get("/bad.php");
     fixture.wait("a lost line", |fixture| {

@@ -1,5 +1,5 @@
-//! Commands, documents and what surrounds the server: the import of other configurations, certificates, jobs, logs, the
-//! dashboard, metrics and the Helm chart.
+//! Commands, documents, and everything around the server: the import of other configurations, certificates, jobs, logs,
+//! the dashboard, metrics and the Helm chart.
 
 #[cfg(feature = "packages")]
 mod acme;

@@ -89,7 +89,7 @@ fn reload_follows_reload_in_mode_pool_and_no_request_fails() {
 }
 
 /// Writes a script that was last changed this many seconds ago: opcache compares whole seconds, and does not cache a
-/// file that is younger than two.
+/// file that was changed less than two seconds ago.
 fn script_of_age(fixture: &Fixture, text: &str, seconds: u64) {
     write_aged(&fixture.path("site/changed.php"), text, seconds);
 }

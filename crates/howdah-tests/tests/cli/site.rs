@@ -1,7 +1,7 @@
-//! The site of the documentation, as `make docs` builds it: no link is dead, and in a real Chromium, on a wide screen and
-//! on a phone, pages fit, the search finds what people type, and dark screens get dark pages.
+//! The documentation site as `make docs` builds it. No link is dead. In a real Chromium, on a wide screen and on a
+//! phone, the pages fit, the search finds what people type, and a client that prefers dark colours gets dark pages.
 //!
-//! `HOWDAH_TESTS_PICTURES=DIR` keeps the screenshots that are taken.
+//! `HOWDAH_TESTS_PICTURES=DIR` keeps the screenshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -47,7 +47,7 @@ fn documents_are_a_site_without_dead_links() {
         .collect();
     let mut dead = Vec::new();
     for (path, text) in &pages {
-        // Its links begin at the root of a site that has this page as its error page.
+        // The links of the error page begin at the root of the server that shows it.
         if path == Path::new("404.html") {
             continue;
         }
@@ -63,7 +63,7 @@ fn documents_are_a_site_without_dead_links() {
     }
     assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
     let started = &pages[Path::new("docs/getting-started.html")];
-    // Browsers resolve `/./`.
+    // The path has a `/./`, which browsers resolve.
     let edit = format!("{REPOSITORY}/edit/main/./docs/getting-started.md");
     assert!(started.contains(&format!("href=\"{edit}\"")), "{edit}");
 }
@@ -97,8 +97,8 @@ fn collect_pages(site: &Path, directory: &Path, pages: &mut BTreeMap<PathBuf, St
     }
 }
 
-/// Returns the values of an attribute, as mdBook writes them. HTML that a page shows as code has no tags, because its
-/// `<` is escaped, and comments are skipped.
+/// Returns the values of an attribute, as mdBook writes them. Comments are skipped. HTML that a page shows as code has
+/// no tags, because its `<` is escaped.
 fn attributes<'a>(text: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let begin = format!(" {name}=\"");
     let commented = text.split("<!--").skip(1);
@@ -194,7 +194,7 @@ fn search(browser: &mut Chromium, front_page: &str, words: &str, page: &str) {
         browser.evaluate("document.activeElement.id") == "mdbook-searchbar"
     });
     browser.type_text(words);
-    // The text is inserted as a whole, without keys; the page searches when one is released.
+    // The text is inserted as a whole, without key events, but the page searches only when a key is released.
     let key = "document.getElementById('mdbook-searchbar').dispatchEvent(new Event('keyup'))";
     browser.evaluate(key);
     let first = "[...document.querySelectorAll('#mdbook-searchresults a')].slice(0, 5) \

@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 const PAGE: &str = "<h1>\nHello Swoole.\n</h1>";
 
-/// Starts the fifth benchmark's script with the four workers that it requests.
+/// Starts the script of the fifth benchmark, which sets four workers.
 fn start() -> (Process, SocketAddr) {
     let script = repository().join("crates/howdah-php/tests/scripts/hello_swoole.php");
     let mut command = Command::new(howdah_program());
@@ -45,7 +45,7 @@ fn fifth_benchmarks_script_runs_unchanged_and_its_signals_are_its_own() {
     // The process that was started is the manager: there is no other process in between.
     assert!(server.log().contains(&format!("#{}]", server.pid())));
     server.signal(Signal::TERM);
-    let status = server.wait_exit(DEADLINE).expect("it ends");
+    let status = server.wait_exit(DEADLINE).expect("the server exits");
     assert_eq!(status.code(), Some(0), "{}", server.log());
 }
 

@@ -1,5 +1,5 @@
-//! Failures inside one PHP child stay there: it is killed, crashes, runs out of memory or time, or exits. The client of
-//! that request gets the right error, no other client notices, and the pool recovers.
+//! Failures inside one PHP child affect only that child: it is killed, crashes, runs out of memory or time, or exits.
+//! The client of the failed request gets the right error, no other client notices, and the pool recovers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,7 +31,9 @@ fn child_killed_in_the_middle_of_a_request_costs_exactly_that_request() {
     let outcome = others.finish();
     outcome.only(&["200"]);
     fixture.wait_for_log(&["ChildDied", "signal 9"]);
-    fixture.wait("the pool to be whole again", |f| f.children().len() == 3);
+    fixture.wait("the pool to have all its children again", |f| {
+        f.children().len() == 3
+    });
     // The log has one line for each death, with the request that was lost.
     let log = fixture.howdah.log();
     let deaths: Vec<&str> = log.lines().filter(|l| l.contains("ChildDied")).collect();
@@ -59,7 +61,7 @@ fn response_begun_by_a_killed_child_is_seen_to_be_cut_off() {
             result,
             Err(howdah_tests::http::ExchangeError::Closed { midway: true })
         ),
-        "a client must not take half an answer for a whole one: {result:?}"
+        "a client must not mistake half a response for a complete one: {result:?}"
     );
     fixture.still_serves();
 }
@@ -68,7 +70,7 @@ fn response_begun_by_a_killed_child_is_seen_to_be_cut_off() {
 fn script_that_crashes_php_gets_502_and_the_next_request_is_served() {
     let fixture = Fixture::named("segfault")
         .children(1)
-        // PHP 8.3 introduced a limit on C recursion; without it the stack really overflows.
+        // Disables the limit on C recursion that PHP 8.3 introduced, so the stack really overflows.
         .ini("zend.max_allowed_stack_size", "-1")
         .script(
             "crash.php",
@@ -167,7 +169,7 @@ fn client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() {
     let begun = Instant::now();
     let mut refused = 0;
     for number in 0..300 {
-        // Every other client does not wait for the response.
+        // Every second client does not wait for its response.
         if number % 2 == 0 {
             let mut stream = TcpStream::connect(fixture.address()).unwrap();
             let _ = stream
@@ -185,10 +187,14 @@ fn client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() {
         );
         assert_eq!(response.header("Retry-After"), Some("1"));
     }
-    // Requests that arrived before the first ones bailed out are run, and some of them wait behind others.
+    // Besides ten requests a second, the server runs those that arrived before the first bailouts. Some of these wait
+    // behind others.
     let most = 20 + 64 + 10 * (begun.elapsed().as_secs() + 1);
     let many = bailouts(&fixture);
-    assert!((20..=most).contains(&many), "{many} of at most {most}");
+    assert!(
+        (20..=most).contains(&many),
+        "{many} bailouts, of at most {most}"
+    );
     assert!(refused > 0);
     fixture.wait_for_log(&["ClientLimited", "bailed out of more than ten scripts"]);
     // Other clients are served, and this client is served again a second later.

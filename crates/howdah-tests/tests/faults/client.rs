@@ -1,5 +1,5 @@
-//! Clients that are slow, have disconnected, or are many. None of them may occupy a PHP child, and each is disconnected
-//! in time.
+//! Clients that are slow, that disconnect, or that are very many. None of them may occupy a PHP child, and slow ones
+//! are disconnected in time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -27,8 +27,11 @@ fn header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
     loop {
-        assert!(begun.elapsed() < Duration::from_secs(15), "never cut off");
-        // The time limit of the read is the pause between two bytes.
+        assert!(
+            begun.elapsed() < Duration::from_secs(15),
+            "the connection is not closed"
+        );
+        // The read timeout is the pause between two bytes.
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(n) => answer.extend_from_slice(&buffer[..n]),
@@ -45,7 +48,7 @@ fn header_sent_byte_by_byte_is_cut_off_by_the_header_timeout() {
         "{answer}"
     );
     // A byte that is still in transit may cost the client the response, but the operator still finds the reason.
-    fixture.wait("the access log to have it", |f| {
+    fixture.wait("the access log to contain the request", |f| {
         f.access_log().iter().any(|line| line.contains(" 408 "))
     });
     fixture.still_serves();
@@ -156,16 +159,16 @@ fn descriptors(fixture: &Fixture) -> Vec<PathBuf> {
         targets
     };
     let mut seen = Vec::new();
-    fixture.wait("the status to be told", |fixture| {
+    fixture.wait("the last status request to be over", |fixture| {
         seen = now(fixture);
         !seen.contains(&PathBuf::from("/memfd:howdah-text (deleted)"))
     });
     seen
 }
 
-/// Abandons a download of `path` in the middle, and checks that the server keeps nothing of it: no descriptor of the
-/// connection or of files read for it, no connection, no request in progress, and no busy child; and that the log and
-/// the metrics give the reason.
+/// Abandons a download of `path` in the middle, and checks that nothing of it remains in the server: no descriptor of
+/// the connection or of files that were read for it, no connection, no request in progress, and no busy child. Also
+/// checks that the access log and the status give the reason.
 fn leave_a_download(fixture: &Fixture, path: &str) {
     let until_free = || {
         fixture.wait("connection, request and child to be free", |fixture| {
@@ -175,7 +178,7 @@ fn leave_a_download(fixture: &Fixture, path: &str) {
                 && status["pools"][0]["active_processes"] == 0
         });
     };
-    // The first download covers the descriptors that a front thread opens once for all requests.
+    // During the first download, a front thread may open descriptors that it keeps for all requests.
     let seen = [1, 2, 3].map(|_| {
         take_a_mebibyte(fixture, path);
         until_free();
@@ -189,11 +192,16 @@ fn leave_a_download(fixture: &Fixture, path: &str) {
         log.filter(|line| line.contains(&wanted))
             .collect::<Vec<_>>()
     };
-    fixture.wait("the access log to tell", |_| lines().len() == seen.len());
+    fixture.wait("the access log to contain the downloads", |_| {
+        lines().len() == seen.len()
+    });
     for line in lines() {
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(line["error"], "ClientGone", "{line}");
-        assert_eq!(line["status"], 200, "what the client was told: {line}");
+        assert_eq!(
+            line["status"], 200,
+            "the status that the client received: {line}"
+        );
         assert!(line["bytes"].as_u64().unwrap() >= 1 << 20, "{line}");
     }
     let failures = &fixture.status()["failures"];
@@ -268,7 +276,7 @@ fn run_although_their_clients_do_not_wait(mode: &str) {
     leave("DELETE", "", "");
     // A request that never arrives completely is not run.
     leave("POST", "Content-Length: 9\r\n", "a=1");
-    fixture.wait("all clients to have left", |fixture| {
+    fixture.wait("all clients to have disconnected", |fixture| {
         fixture.status()["connections"]["open"].as_u64() <= Some(12)
     });
     let expected = [vec!["DELETE"], vec!["POST"; 10]].concat();
@@ -346,7 +354,7 @@ fn ten_thousand_idle_connections_cost_little_and_hinder_nobody() {
     setrlimit(Resource::Nofile, raised).unwrap();
     assert!(
         limit.maximum.is_none_or(|n| n >= CONNECTIONS as u64 + 500),
-        "10 000 connections want a hard limit of open files above that: {limit:?}"
+        "10 000 connections need a higher hard limit on open files: {limit:?}"
     );
     let fixture = Fixture::named("idle").file("hello.txt", HELLO).start();
     let warm = Load::new(fixture.address(), "/hello.php", HELLO).clients(64);

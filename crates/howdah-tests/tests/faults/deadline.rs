@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use howdah_tests::fixture::Fixture;
 use rustix::fs::{FlockOperation, flock};
 
-/// Starts a server with one child, which is killed after a second.
+/// Starts a server with one child, whose requests are terminated after a second.
 fn one_child(name: &str, stuck: &str) -> Fixture {
     Fixture::named(name)
         .children(1)
@@ -30,7 +30,7 @@ fn check_is_killed(fixture: &Fixture) {
         took >= Duration::from_millis(900) && took < Duration::from_secs(10),
         "the client waited {took:?} for a limit of 1 s"
     );
-    // The only slot is free again, with another process.
+    // The only slot is free again, and has another process.
     assert_ne!(fixture.get("/pid.php").text(), child);
     fixture.wait_for_log(&["TerminateTimeout", "/stuck.php"]);
 }

@@ -1,4 +1,4 @@
-//! Howdah in mode `fastcgi` in front of a real php-fpm and php-cgi: the failures that occur there in practice, and what
+//! Howdah in mode `fastcgi` in front of a real php-fpm and php-cgi: the failures that occur in practice, and what
 //! clients see of them.
 
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
@@ -194,7 +194,7 @@ fn client_that_leaves_is_noticed_by_the_script() {
     connection.read_head().unwrap();
     drop(connection);
     fixture.wait("the script to notice", |f| f.path("gates/noticed").exists());
-    fixture.wait("the place to be free", |f| backend(f, "busy") == 0);
+    fixture.wait("the slot to be free", |f| backend(f, "busy") == 0);
 }
 
 #[test]

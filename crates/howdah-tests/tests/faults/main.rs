@@ -1,5 +1,4 @@
-//! Failures of PHP, of clients, of other programs and of the server's own processes, and the reloads and upgrades that
-//! happen beside them.
+//! Failures of PHP, of clients, of other programs and of the server's own processes, and reloads and upgrades.
 
 mod child;
 mod client;

@@ -1,10 +1,10 @@
-//! A pool whose shared memory is damaged, as by a wild write of an extension, recovers by itself.
+//! A pool recovers by itself if its shared memory is damaged, for example by a stray write of an extension.
 
 use std::os::unix::fs::FileExt;
 
 use howdah_tests::fixture::Fixture;
 
-/// The pool's memory, as one of its children has it mapped.
+/// The pool's shared memory, accessed through the mapping of one of its children.
 struct Memory {
     file: std::fs::File,
     start: u64,
@@ -63,11 +63,14 @@ fn pool_whose_memory_is_overwritten_is_rebuilt() {
     Memory::of(&fixture).write(&[0xa5; 4096], 0);
     serves_again(&fixture);
     for child in &children {
-        assert!(!fixture.children().contains(child), "no old child is left");
+        assert!(
+            !fixture.children().contains(child),
+            "no child from before the damage is left"
+        );
     }
     // The damage can happen again.
     Memory::of(&fixture).write(&[0; 4096], 0);
-    fixture.wait("the second time to be noticed", |f| {
+    fixture.wait("the second damage to be noticed", |f| {
         f.log().matches("PoolCorrupt").count() >= 2
     });
     serves_again(&fixture);

@@ -105,7 +105,7 @@ fn zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
     fixture.wait("all children to exit", |f| f.children().is_empty());
     let zygote = fixture.zygotes()[0];
     signal(zygote, Signal::STOP);
-    // The request waits for the old zygote to fork, in vain, and then for the new zygote.
+    // The request waits in vain for the old zygote to fork, and then for the new zygote.
     fixture.still_serves();
     fixture.wait_for_log(&["ZygoteStuck", "fork command"]);
     assert!(!fixture.zygotes().contains(&zygote));
@@ -162,10 +162,7 @@ fn check_stops_gracefully(name: &str, stop: impl FnOnce(&Fixture)) {
     let standing = gate.wait();
     let others: Vec<i32> = fixture.processes().iter().skip(1).map(|e| e.pid).collect();
     stop(&fixture);
-    assert!(
-        idle.peer_closes(),
-        "an idle connection is closed in good order"
-    );
+    assert!(idle.peer_closes(), "an idle connection is closed properly");
     fixture.wait("new connections to be refused", |f| {
         std::net::TcpStream::connect(f.address()).is_err()
     });
@@ -189,7 +186,7 @@ fn sigquit_lets_a_running_request_finish() {
 #[test]
 fn howdah_stop_lets_a_running_request_finish() {
     check_stops_gracefully("stop", |fixture| {
-        // The command returns when the server has stopped; the test does not wait for it here.
+        // The command returns once the server has stopped, so the test does not wait for the command here.
         let mut stop = std::process::Command::new(howdah_tests::rig::howdah_program())
             .args(["stop", "--control"])
             .arg(fixture.path("control.sock"))

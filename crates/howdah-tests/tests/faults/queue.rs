@@ -20,7 +20,10 @@ fn overflow(clients: usize, requests: u64) -> (Fixture, LoadOutcome) {
 #[track_caller]
 fn check_honest(fixture: &Fixture, outcome: &LoadOutcome) {
     outcome.only(&["200", "503 QueueFull", "503 QueueTimeout"]);
-    assert!(outcome.status(200) > 64, "the pool worked on: {outcome}");
+    assert!(
+        outcome.status(200) > 64,
+        "the pool continued to work: {outcome}"
+    );
     assert!(
         outcome.count("503 QueueFull") > 0,
         "the queue was full: {outcome}"

@@ -1,5 +1,5 @@
-//! New code, new configuration, same connections: reloads under load lose no request, and a configuration with mistakes
-//! changes nothing.
+//! Reloads bring new code and a new configuration, and keep the connections. Under load they lose no request, and a
+//! configuration with mistakes changes nothing.
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -101,8 +101,8 @@ fn reload_compiles_what_the_pool_before_had_compiled_also_of_a_new_release() {
             "src/lib.php",
             &format!("<?php function f() {{ return '{release}'; }} return f();"),
         );
-        // Compiled beside the first script, this one declares a second f(), and one of the scripts is broken in the new
-        // release.
+        // This script declares another f() than `src/lib.php`, although both are compiled in the same process.
+        // `broken.php` is broken in the new release only.
         let second = "<?php function f() { return 'second'; } echo f();";
         write("public/second.php", second);
         let broken = if release == "two" {
@@ -152,7 +152,8 @@ fn reload_compiles_what_the_pool_before_had_compiled_also_of_a_new_release() {
         assert_eq!(fixture.get("/broken.php").text(), "second");
         assert_eq!(fixture.get("/second.php").text(), "second");
     }
-    // Only scripts that have been used since are compiled for the next pool, in the release that is served now.
+    // For the next pool, only those scripts are compiled that have been used since the last reload, in the release that
+    // is served now.
     symlink("releases/two", fixture.path("next")).unwrap();
     std::fs::rename(fixture.path("next"), fixture.path("current")).unwrap();
     fixture.reload();
@@ -186,7 +187,7 @@ fn corrupt_configuration_changes_nothing_and_is_explained() {
         let output = fixture.control(&["reload"]);
         let said = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "{bad:?} was taken: {said}");
+        assert!(!output.status.success(), "{bad:?} was accepted: {said}");
         for word in words {
             assert!(said.contains(word), "{word:?} is missing in: {said}");
         }
@@ -196,7 +197,7 @@ fn corrupt_configuration_changes_nothing_and_is_explained() {
     now.sort_unstable();
     let mut before = children;
     before.sort_unstable();
-    assert_eq!(now, before, "the old pool runs on");
+    assert_eq!(now, before, "the old pool continues to run");
     std::fs::write(&config, good).unwrap();
     fixture.reload();
     load.finish().only(&["200"]);
@@ -327,7 +328,7 @@ fn reload_waits_for_running_requests_without_ending_them() {
     let child = standing.pid;
     standing.open();
     assert_eq!(held.answer().text(), "released");
-    fixture.wait("the old child to leave", |_| {
+    fixture.wait("the old child to exit", |_| {
         !howdah_tests::process_tree::is_alive(child)
     });
 }
@@ -351,7 +352,7 @@ fn ondemand_pool_has_no_process_before_its_first_request_and_a_reload_keeps_it_a
     let first = fixture.zygotes();
     assert_eq!((first.len(), state(&fixture)), (1, "Ready".into()));
     fixture.reload();
-    // Visitors do not wait for the start of PHP after a deployment.
+    // The reload starts PHP, so visitors do not wait for its start after a deployment.
     let second = fixture.zygotes();
     assert!(second.iter().any(|pid| !first.contains(pid)), "{second:?}");
     fixture.still_serves();

@@ -1,10 +1,10 @@
-//! Data that does not fit in memory goes to files: a response to a very slow reader, and a disk that is full.
+//! Data that does not fit in memory goes to files. These tests have a very slow reader of a response, and a full disk.
 
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{Connection, Headers, framing_of};
 
 /// The size of the slow reader's response in bytes. It is more than the sockets' buffers can take (at most 4 MiB to
-/// send and 6 MiB to receive with the kernel's defaults), so the script cannot have finished.
+/// send and 6 MiB to receive with the kernel's defaults), so the script cannot finish before the client reads.
 const SIZE: usize = 64 << 20;
 const LINE: usize = 32;
 
@@ -63,9 +63,10 @@ fn read_all((mut client, mut framing): (Connection, howdah_tests::http::Framing)
 
 /// Checks that the script waits for its slow reader: the pool's only child is not free.
 fn check_the_script_waits(fixture: &Fixture) {
-    fixture.wait("another request to stand behind the slow reader's", |f| {
-        f.status()["pools"][0]["queue"] == 1
-    });
+    fixture.wait(
+        "another request to wait behind that of the slow reader",
+        |f| f.status()["pools"][0]["queue"] == 1,
+    );
     assert!(!fixture.path("through").exists());
 }
 
@@ -80,7 +81,7 @@ fn reader_slower_than_memory_and_file_holds_its_script_back_and_gets_every_byte(
     check_the_script_waits(&fixture);
     assert!(!behind.is_there());
     read_all(slow);
-    assert_eq!(behind.answer().text(), child, "the same child goes on");
+    assert_eq!(behind.answer().text(), child, "the same child continues");
     assert!(fixture.path("through").exists());
     fixture.still_serves();
 }
@@ -117,7 +118,7 @@ fn full_disk_under_a_slow_reader_is_named_and_costs_neither_bytes_nor_the_server
         let behind = fixture.start_get("/pid.php");
         check_the_script_waits(&fixture);
         read_all(slow);
-        assert_eq!(behind.answer().text(), child, "the same child goes on");
+        assert_eq!(behind.answer().text(), child, "the same child continues");
         std::fs::remove_file(fixture.path("through")).unwrap();
     }
     fixture.still_serves();
@@ -163,7 +164,7 @@ fn full_disk_fails_the_upload_by_name_and_nothing_else() {
             "{}",
             refused.status()
         );
-        // The space is released.
+        // The refused upload has released its space.
         assert_eq!(upload(1 << 20).text(), (1 << 20).to_string());
     }
     fixture.wait_for_log(&["SpillFailed"]);

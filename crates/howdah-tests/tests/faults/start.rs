@@ -19,7 +19,7 @@ fn serve(scratch: &Scratch, change: impl FnOnce(&mut Command)) -> (Output, Strin
     change(&mut command);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "it started: {said}");
+    assert!(!output.status.success(), "the server started: {said}");
     assert!(!said.contains("listening on"), "{said}");
     assert!(!said.contains("panicked"), "{said}");
     (output, said)

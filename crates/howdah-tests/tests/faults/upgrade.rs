@@ -43,7 +43,7 @@ fn fronts(fixture: &Fixture) -> Vec<i32> {
 }
 
 fn wait_for_one_front(fixture: &Fixture) {
-    fixture.wait("the front before to end", |fixture| {
+    fixture.wait("the previous front to exit", |fixture| {
         fronts(fixture).len() == 1
     });
 }
@@ -73,22 +73,26 @@ fn upgrades_under_load_lose_no_request() {
         upgrade(&fixture);
         php.wait_for(50);
         files.wait_for(50);
-        fixture.wait("the front before to end", |fixture| {
+        fixture.wait("the previous front to exit", |fixture| {
             before.iter().all(|pid| !fronts(fixture).contains(pid))
         });
     }
     over.store(true, Ordering::Relaxed);
-    slow.join().expect("no new connection is let down");
+    slow.join().expect("every new connection gets its response");
     let (php, files) = (php.finish(), files.finish());
     println!("PHP: {php}; files: {files}");
     php.only(&["200"]);
     files.only(&["200"]);
-    assert_eq!(fixture.master(), master, "the process stays");
+    assert_eq!(
+        fixture.master(),
+        master,
+        "the master is still the same process"
+    );
     fixture.wait("one pool only", |f| f.zygotes().len() == 1);
 }
 
-/// Connects, and sends its request a moment later, as distant clients do: a server that exits in the meantime must not
-/// close the connection before. Returns the body of the response.
+/// Connects, and sends its request a moment later, as distant clients do. A front that exits in the meantime must still
+/// handle the request. Returns the body of the response.
 fn ask_after_a_while(address: SocketAddr) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     std::thread::sleep(Duration::from_millis(30));
@@ -115,7 +119,7 @@ fn upgrade_finishes_running_requests_without_delaying_others() {
     upgrade(&fixture);
     assert_eq!(fixture.get("/hello.php").text(), HELLO);
     assert!(fronts(&fixture).contains(&before[0]));
-    assert!(!held.is_there(), "it runs on");
+    assert!(!held.is_there(), "the request is still running");
     standing.open();
     assert_eq!(held.answer().text(), "released");
     wait_for_one_front(&fixture);
@@ -150,7 +154,10 @@ fn commands_are_answered_by_either_program() {
         }
         over.store(true, Ordering::Relaxed);
         for asked in all {
-            println!("{} answers", asked.join().expect("each is answered"));
+            println!(
+                "{} answers",
+                asked.join().expect("each command is answered")
+            );
         }
     });
 }
@@ -178,7 +185,7 @@ fn new_program_that_finds_mistakes_changes_nothing() {
     std::fs::write(&config, good).unwrap();
     assert_eq!(fronts(&fixture), front);
     fixture.still_serves();
-    // The failure has no lasting effect.
+    // The failed upgrade has no lasting effect.
     upgrade(&fixture);
     wait_for_one_front(&fixture);
     assert_ne!(fronts(&fixture), front);
@@ -252,7 +259,7 @@ if (isset($_GET['write'])) {
 echo $db->query('SELECT text FROM page')->fetchColumn();
 "#;
 
-/// Returns the page as a visitor sees it, and whether it was stored.
+/// Returns the page as a visitor sees it, and whether it came from the cache.
 fn read(fixture: &Fixture) -> (String, bool) {
     let page = fixture.get("/page.php");
     let is_hit = |page: &Response| {
@@ -313,7 +320,7 @@ fn no_page_is_older_than_what_the_program_before_has_written() {
         wait_for_one_front(&fixture);
         if !disk.is_empty() {
             fixture.wait_for_log(&["configuration 2 is in use"]);
-            fixture.wait("pages to be kept on disk", |fixture| {
+            fixture.wait("pages to be stored on disk", |fixture| {
                 read(fixture);
                 let disk = &fixture.status()["cache"]["disk"];
                 disk["condition"].is_null() && disk["entries"].as_u64() > Some(0)
@@ -328,7 +335,7 @@ fn http3_is_served_again_when_the_front_before_has_ended() {
     let fixture = Fixture::named("upgrade-http3").http3().start();
     let hello = |fixture: &Fixture| {
         let answer = fixture.http3().ask(&Http2Request::get("/hello.php"));
-        answer.expect("an answer over HTTP/3").text().to_owned()
+        answer.expect("a response over HTTP/3").text().to_owned()
     };
     assert_eq!(hello(&fixture), HELLO);
     upgrade(&fixture);

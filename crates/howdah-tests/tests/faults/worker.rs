@@ -1,4 +1,4 @@
-//! Mode `worker` over HTTP: visitors kept apart under concurrency, a worker shaped like Octane's, starts and reloads
+//! Mode `worker` over HTTP: the separation of concurrent visitors, a worker like that of Octane, starts and reloads
 //! that fail, and deployments under load. The state that PHP itself keeps between requests is tested in howdah-php, and
 //! a whole framework in `apps/symfony.rs`.
 
@@ -26,7 +26,7 @@ fn get_with(fixture: &Fixture, path: &str, header: &str) -> http::Response {
     let address = fixture.address();
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{header}Connection: close\r\n\r\n");
-    http::exchange(address, request.as_bytes()).expect("an answer")
+    http::exchange(address, request.as_bytes()).expect("a response")
 }
 
 /// Each visitor logs in once and must then see the same user and secret in every response, and a visitor without a
@@ -74,7 +74,7 @@ fn sessions_of_concurrent_visitors_never_mix() {
     });
 }
 
-/// The steps of Octane's bin/frankenphp-worker.php, with our own classes instead of Laravel's.
+/// The worker takes the steps of Octane's bin/frankenphp-worker.php, with our own classes instead of Laravel's.
 #[test]
 fn worker_of_octanes_shape_runs_as_it_is_written() {
     let fixture = worker(

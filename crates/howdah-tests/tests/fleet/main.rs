@@ -1,4 +1,4 @@
-//! Several servers with one page cache.
+//! Several servers that share one page cache.
 
 mod members;
 mod pages;

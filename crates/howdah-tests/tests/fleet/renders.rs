@@ -1,6 +1,6 @@
-//! One render for the fleet: when a page has expired, the render of one member serves all members. No reader sees a
-//! page that is older than an acknowledged write, no private page leaves its member, and every reader gets a response
-//! whatever happens to the member that renders, to Valkey, or to the data in Valkey.
+//! One render serves the whole fleet: when a page has expired, the render of one member serves all members. No reader
+//! sees a page that is older than an acknowledged write, no private page leaves its member, and every reader gets a
+//! response whatever happens to the member that renders, to Valkey, or to the data in Valkey.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ if (file_exists('DATA/private')) {
 echo "edition=$edition;", str_repeat('howdah ', 2000);
 "#;
 
-/// How long a lease lasts, and therefore how long other members wait for a member's render.
+/// How long a lease lasts, which is also how long other members wait for a member's render.
 const LEASE: &str = "2s";
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
@@ -65,7 +65,7 @@ impl PageRequestThread {
 
     fn text(self) -> String {
         let answer = self.0.join().expect("the thread ends");
-        answer.expect("an answer").text()
+        answer.expect("a response").text()
     }
 }
 
@@ -130,8 +130,7 @@ impl RenderingFleet {
         fleet
     }
 
-    /// Reads a page from a member. The page must not be older than the last acknowledged write. Returns whether it was
-    /// stored.
+    /// Reads the page from a member, and checks that it shows the last edition. Returns whether it came from the cache.
     fn read(&self, member: usize) -> bool {
         let page = get(self.members[member].address(), "/page.php");
         let own = format!("edition={};", self.edition);
@@ -186,7 +185,7 @@ impl RenderingFleet {
         self.members.iter().map(of).sum()
     }
 
-    /// Writes, and reads on all members, this many times. Returns how often the page was rendered.
+    /// Writes on a member and reads from all members, this many times. Returns how often the page was rendered.
     fn rounds(&mut self, rounds: usize) -> u64 {
         let before = self.runs();
         for round in 0..rounds {
@@ -208,7 +207,7 @@ impl RenderingFleet {
         keys.lines().map(str::to_owned).collect()
     }
 
-    /// Returns for how many milliseconds the lead of the page lasts if it is not renewed.
+    /// Returns the milliseconds after which the lead for the page expires if it is not renewed.
     fn lead_lifetime(&self) -> i64 {
         let keys = self.kept();
         let left = self.valkey.command(&["PTTL", &keys.join(" ")]);
@@ -233,8 +232,8 @@ fn one_render_serves(members: usize) {
     for round in 0..5 * ROUNDS {
         fleet.all_hit();
         let before = (fleet.runs(), fleet.outcomes("Taken"), fleet.warnings());
-        // The purge is one entry of the log. A script's write may be two entries, of which the second follows after the
-        // response.
+        // A purge is one entry in the log. A write of a script may be two entries, the second of which follows after
+        // the response.
         let purge = fleet.members[round % members].control(&["cache", "purge", "--all"]);
         assert!(purge.status.success(), "{purge:?}");
         fleet.read_all();
@@ -251,10 +250,10 @@ fn one_render_serves(members: usize) {
     }
     assert_eq!(
         rounds, ROUNDS,
-        "rounds in which no member is taken for dead"
+        "rounds in which no member was considered dead"
     );
     println!("{members} members, {ROUNDS} purges: {runs} renders, {taken} taken");
-    // The warning may appear after its effect.
+    // The bounds allow for a warning that is logged only after its effect.
     assert!(
         (ROUNDS as u64..=ROUNDS as u64 + 2).contains(&runs),
         "{runs} renders"
@@ -308,7 +307,7 @@ fn stale_page_is_rendered_once_if_its_render_lasts_longer_than_a_lead() {
             return;
         }
     }
-    panic!("a member is taken for dead in each round");
+    panic!("a member was considered dead in each round");
 }
 
 #[test]
@@ -374,7 +373,7 @@ fn howdah_tests_seconds() -> Duration {
 #[test]
 fn private_page_never_leaves_its_member() {
     let mut fleet = RenderingFleet::start("one-render-private", 2);
-    // Its visits so far have shown that the page can be stored.
+    // The visits so far have shown that the page can be stored.
     fleet.write(0);
     let shared = |fleet: &RenderingFleet| fleet.outcomes("Taken") + fleet.outcomes("Given");
     let before = shared(&fleet);
@@ -398,7 +397,7 @@ fn private_page_never_leaves_its_member() {
     assert_eq!(shared(&fleet), before);
 }
 
-/// One member is in the middle of its render when it receives these signals; another member takes over.
+/// Sends a signal to a member in the middle of its render, and checks that another member takes over.
 fn the_renderer_is_lost(name: &str, signals: Signal) {
     let mut fleet = RenderingFleet::start(name, 2);
     fleet.write(1);
@@ -413,14 +412,14 @@ fn the_renderer_is_lost(name: &str, signals: Signal) {
     assert!(took < Duration::from_secs(10), "{took:?}");
     standing.open();
     if signals == Signal::KILL {
-        // The request gets no response.
+        // The request of the killed member gets no response.
         drop(lost);
         return;
     }
     signal(fleet.members[0].front(), Signal::CONT);
     assert!(lost.text().contains("edition=2;"));
     fleet.all_hit();
-    // The page that the member stored late in Valkey is used by no member.
+    // No member uses the page that the stopped member has stored in Valkey too late.
     fleet.write(1);
     fleet.read_all();
 }
@@ -486,11 +485,11 @@ fn forged_page_and_one_put_back_are_not_served() {
         assert!(ran.expect("sh").success(), "{text}");
     };
     shell(&get);
-    // A signed page from before the next write is behind the log.
+    // The page is validly signed, but it was rendered before this write, so it is behind the log.
     fleet.write(0);
     shell(&put);
     fleet.read_all();
-    // The page is changed, but has the position in the log that it must have.
+    // The page has been changed, but its position in the log is the right one.
     wait_until("the page in Valkey", MAX_WAIT, || !fleet.kept().is_empty());
     shell(&get);
     let mut bytes = std::fs::read(&old).expect("the page");
@@ -529,7 +528,7 @@ fn reload_takes_nothing_whose_render_began_before() {
     let runs = fleet.runs();
     fleet.members[1].reload();
     fleet.all_hit();
-    assert!(fleet.runs() > runs, "rendered anew");
+    assert!(fleet.runs() > runs, "the page is rendered again");
 }
 
 /// Counts the pages that WordPress renders.
@@ -571,7 +570,7 @@ fn wordpress_runs(home: &WordpressHome, members: usize, release: bool) -> (u64, 
     let servers: Vec<Howdah> = (0..members).map(start).collect();
     let read = |server: &Howdah, path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
-        let page = exchange(server.address(), request.as_bytes()).expect("an answer");
+        let page = exchange(server.address(), request.as_bytes()).expect("a response");
         assert_eq!(page.status(), 200, "{path}: {}", page.text());
         page
     };

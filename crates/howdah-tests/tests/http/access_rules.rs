@@ -11,7 +11,7 @@ use howdah_tests::scratch::Scratch;
 const USERS: &str = "ann:$2y$04$6uIEqby2HLR.PpVdSTz2A.IS3XhKY6C8qujo6HuutCnYrJaR6x.4C\n";
 const ANN: &str = "Authorization: Basic YW5uOnB3\r\n";
 
-/// Requests a path with GET, or `METHOD /path`.
+/// Sends the request `asked`, which is a path for GET, or `METHOD /path`.
 fn ask(fixture: &Fixture, asked: &str, lines: &str) -> Response {
     let (method, path) = asked.split_once(' ').unwrap_or(("GET", asked));
     let request = format!(
@@ -136,13 +136,13 @@ fn stored_page_is_not_sent_to_clients_that_a_rule_refuses() {
         assert_eq!(page.text(), "page ");
         assert!(is_hit(&page));
     }
-    // The server reads the changed list, which then also closes stored pages.
+    // The server reads the changed list, which then also applies to stored pages.
     fixture.write("site/bad", "198.51.100.0/24\n");
-    fixture.wait("the list to count", |fixture| {
+    fixture.wait("the list to take effect", |fixture| {
         ask(fixture, "/page.php", &good).status() == 403
     });
     assert_eq!(ask(&fixture, "/page.php", &from("192.0.2.9")).status(), 200);
-    // A broken list changes nothing and is reported; a reload with it is refused.
+    // An invalid list changes nothing and is reported, and a reload with it is refused.
     fixture.write("site/bad", "everybody\n");
     fixture.wait("the warning", |fixture| {
         assert_eq!(ask(fixture, "/page.php", &good).status(), 403);
@@ -169,7 +169,7 @@ fn proxies_of_a_file_are_trusted_as_long_as_the_file_names_them() {
     let visitor = from("198.51.100.1");
     let address = |fixture: &Fixture| ask(fixture, "/who.php", &visitor).text();
     assert_eq!(address(&fixture), "198.51.100.1");
-    // A broken list changes nothing and is reported, although no rule uses it; a reload with it is refused.
+    // An invalid list changes nothing and is reported, although no rule uses it, and a reload with it is refused.
     fixture.write("site/proxies", "everybody\n");
     fixture.wait("the warning", |fixture| {
         assert_eq!(address(fixture), "198.51.100.1");
@@ -178,7 +178,7 @@ fn proxies_of_a_file_are_trusted_as_long_as_the_file_names_them() {
     });
     assert!(!fixture.control(&["reload"]).status.success());
     fixture.write("site/proxies", "10.0.0.0/8\n");
-    fixture.wait("the list to count", |fixture| {
+    fixture.wait("the list to take effect", |fixture| {
         address(fixture) == "127.0.0.1"
     });
 }
@@ -267,7 +267,7 @@ fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
 /// Redirects to its query with a local redirect, to which the server responds as if the client had requested that path.
 const REDIRECT_PROGRAM: &str = "#!/usr/bin/perl\nprint \"Location: $ENV{QUERY_STRING}\\n\\n\";\n";
 
-/// Paths that are closed by each kind of rule, with the refusal that a client gets there.
+/// Paths that each kind of rule closes, with the status and the name of the refusal.
 const CLOSED: &[(&str, u16, &str)] = &[
     ("/listed/f.txt", 403, "Denied"),
     ("/ruled/f.txt", 410, "Denied"),
@@ -326,7 +326,7 @@ fn local_redirects_are_refused_like_requests_of_a_client() {
                 assert_eq!(refused(&answer), (*status, *name), "{htaccess} {path}");
             }
         }
-        // A client that is admitted gets the file in each way.
+        // A client that is admitted gets the file in every way.
         for path in [
             "/near/f.txt",
             "/accel.php?/near/f.txt",
@@ -335,7 +335,8 @@ fn local_redirects_are_refused_like_requests_of_a_client() {
             let answer = ask(&fixture, path, &from("10.0.0.1"));
             assert_eq!(answer.text(), "secret", "{htaccess} {path}");
         }
-        // The server asks for a password where the client can respond to it; a script is refused.
+        // The server asks for a password when a client requests the file, or a program redirects to it. A script that
+        // names the file is refused.
         for path in ["/login/f.txt", "/cgi-bin/go.pl?/login/f.txt"] {
             let answer = ask(&fixture, path, &far);
             assert_eq!(
@@ -395,7 +396,7 @@ fn access_rules_hold_for_stored_pages_behind_htaccess_rewrites() {
         let stranger = ask(&fixture, "/mine", &good);
         assert_eq!(refused(&stranger), (401, "NotAuthenticated"));
     }
-    // A rewrite to this path does not serve the stored page of another path.
+    // A rewrite to a path that needs a password does not serve the stored page of the former target.
     fixture.write("site/.htaccess", leads("/login/page.php"));
     let stranger = ask(&fixture, "/short", &good);
     assert_eq!(refused(&stranger), (401, "NotAuthenticated"));

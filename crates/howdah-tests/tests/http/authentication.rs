@@ -1,5 +1,5 @@
-//! Basic authentication by a site's rule: files, scripts, the page cache, files that a script names, and password files
-//! that change, are malformed, or lie below the root.
+//! Basic authentication by a site's rule or by `.htaccess`: files, scripts, the page cache, files that a script names,
+//! and password files that change, are malformed, or lie below the root.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
 use howdah_tests::http2;
 
-/// `ann:pw`, `bob:pw`, `eve:open sesame`, as `htpasswd` and crypt(3) write them; and a line in plain text.
+/// `ann:pw`, `bob:pw`, `eve:open sesame`, as `htpasswd` and crypt(3) write them, and a password in plain text.
 const USERS: &str = "ann:$2y$04$6uIEqby2HLR.PpVdSTz2A.IS3XhKY6C8qujo6HuutCnYrJaR6x.4C\n\
     bob:$2b$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW\n\
     eve:$apr1$rPwSdDye$xsOgsKPmph4qMCOxofDPl0\n\
@@ -220,7 +220,7 @@ fn changed_password_file_counts_at_once_and_a_missing_one_admits_nobody() {
     assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 200);
     fixture.reload();
     assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 200);
-    // Root can read every file.
+    // Root can read every file, so only another user can test this.
     if !rustix::process::geteuid().is_root() {
         fs::set_permissions(&users, fs::Permissions::from_mode(0o0)).unwrap();
         assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 500);
@@ -228,7 +228,7 @@ fn changed_password_file_counts_at_once_and_a_missing_one_admits_nobody() {
     fixture.still_serves();
 }
 
-/// With `htaccess = "deny"`, the default, the lines about passwords apply, in a directory and for a single file.
+/// Under `htaccess = "deny"`, the default, the lines about passwords apply to a directory and to a single file.
 #[test]
 fn htaccess_file_demands_a_password_where_files_only_refuse() {
     let lines = |root: &str| {
@@ -280,14 +280,14 @@ fn htaccess_file_demands_a_password_where_files_only_refuse() {
     assert_eq!(ask(&fixture, "/staging/x", ANN).text(), "ann /staging/x");
     assert_eq!(status(&fixture, "/staging/x", "").0, 401);
     assert_eq!(status(&fixture, "/staging/who.php", "").0, 401);
-    // The lines hold for the path that the client has named, whatever a rule makes of it.
+    // The lines apply to the path that the client has requested, even if a rule rewrites it.
     assert_eq!(status(&fixture, "/staging/old", "").0, 401);
     assert_eq!(
         ask(&fixture, "/staging/old", ANN).text(),
         "ann /staging/old"
     );
     assert_eq!(status(&fixture, "/staging/old", "").0, 401);
-    // A script cannot ask for a password, so what it names stays closed.
+    // A script cannot ask for a password, so a file that it names stays closed.
     assert_eq!(status(&fixture, "/send.php", ANN).0, 403);
     // The index file of a directory requires a password of its own.
     fs::remove_file(root.join("staging/.htaccess")).unwrap();

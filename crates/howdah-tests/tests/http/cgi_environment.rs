@@ -1,6 +1,6 @@
-//! The environment of a program (RFC 3875 §4.1), compared with Apache's own mod_cgid and mod_fcgid: the same file
+//! The environment of a program (RFC 3875 §4.1), compared with Apache's own mod_cgid and mod_fcgid: the same program
 //! handles the same request on each server. Every variable that differs has a row in the table of
-//! `docs/differences.md`, and every row has a difference.
+//! `docs/differences.md`, and every row of the table describes an existing difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use howdah_tests::process::Process;
 use howdah_tests::rig::{free_address, is_root, wait_for_listener};
 use howdah_tests::scratch::{Scratch, repository};
 
-/// A program that prints its environment. It is started for each request, or kept running by FastCGI.
+/// A program that prints its environment. It is started for each request, or kept running as a FastCGI program.
 const ENV: &str = r#"#!/usr/bin/perl
 use FCGI;
 my %params;
@@ -57,7 +57,7 @@ impl Apache {
         let file = scratch.write("apache.conf", conf);
         let mut command = Command::new("/usr/sbin/apache2");
         command.arg("-d").arg(scratch.path()).arg("-f").arg(&file);
-        // Removes the variable that cargo adds for the test itself.
+        // cargo sets this variable for the test itself.
         command.arg("-DFOREGROUND").env_remove("LD_LIBRARY_PATH");
         let process = Process::start("apache2", &mut command);
         wait_for_listener("apache2", address);
@@ -100,7 +100,7 @@ fn differing<'m>(
         .collect()
 }
 
-/// Returns the table's rows: variables, and the server they differ from.
+/// Returns the rows of the table: the variables, and the server from which they differ.
 fn table() -> Vec<(String, String)> {
     let page = std::fs::read_to_string(repository().join("docs/differences.md")).unwrap();
     let from = page.find("| Variables | Against |").expect("the table");

@@ -13,7 +13,7 @@ use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::Scratch;
 use serde_json::Value;
 
-/// Reports the request that it received in a header.
+/// Reports in a header which request it has received.
 const VARIABLES_SCRIPT: &str = r#"<?php
 $told = ['script' => $_SERVER['SCRIPT_FILENAME'], 'script_name' => $_SERVER['SCRIPT_NAME'],
     'path_info' => $_SERVER['PATH_INFO'] ?? '', 'query' => $_SERVER['QUERY_STRING'] ?? ''];
@@ -27,8 +27,8 @@ print "Content-Type: text/plain\n";
 print 'X-Told: {', join(', ', map { "\"$_\": \"" . ($ENV{$told{$_}} // '') . '"' } keys %told), "}\n\n";
 "#;
 
-/// Starts a server for `proxy` and `auth_request` rules. It allows every request that has the key, and reports the path
-/// that it received.
+/// Starts a server for `proxy` and `auth_request` rules. The server allows every request that has the key, and reports
+/// the path that it has received.
 fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -211,7 +211,7 @@ const HOSTS: &[&str] = &[
     "none.example",
 ];
 
-/// Further lines of the header.
+/// Further header lines of requests.
 const FIELDS: &[&[&str]] = &[
     &[],
     &["X-Key: open"],
@@ -252,7 +252,8 @@ impl ExplainedRequest {
     }
 }
 
-/// Returns paths at every site, combined with the other parts in turn.
+/// Returns requests for the paths of every site, combined in turn with the methods, the headers and the addresses of
+/// clients.
 fn requests() -> Vec<ExplainedRequest> {
     let mut all = Vec::new();
     let mut number = 0_usize;
@@ -361,7 +362,7 @@ fn difference(request: &ExplainedRequest, told: &Value, answer: &Response) -> Op
             }
             let said = answer.header("X-Told");
             let Some(said) = said.and_then(|text| serde_json::from_str::<Value>(text).ok()) else {
-                return Some(format!("no script answered: {}", answer.text()));
+                return Some(format!("no script has responded: {}", answer.text()));
             };
             let names = ["script", "script_name", "path_info", "query"];
             let other = names
@@ -380,7 +381,7 @@ fn difference(request: &ExplainedRequest, told: &Value, answer: &Response) -> Op
     .or_else(|| bypass(told, answer))
 }
 
-/// Returns the difference in what the page cache did.
+/// Returns the difference between the explanation and what the page cache did, if there is one.
 fn bypass(told: &Value, answer: &Response) -> Option<String> {
     let status = answer.header("Cache-Status").unwrap_or_default();
     match &told["cache"] {
@@ -557,7 +558,7 @@ fn explain_lists_the_rules_and_why_they_do_not_match() {
         assert_eq!(code, Some(0), "{err}");
         assert!(out.contains(part), "{words:?}: {part}\n{out}");
     }
-    // No byte of the request reaches the terminal as a control sequence.
+    // No control character of the request reaches the terminal.
     let (_, out, _) = say(&["/buy/%1b[2J%e2%80%ae"]);
     assert!(
         !out.contains('\u{1b}') && !out.contains('\u{202e}'),
@@ -586,7 +587,7 @@ fn explain_lists_the_rules_and_why_they_do_not_match() {
             "{words:?}: {out}{err}"
         );
     }
-    // The command needs neither root's rights nor PHP, nor files that only the server's user may read.
+    // The command needs neither the rights of root nor PHP, nor the files that only the user of the server may read.
     dir.write(
         "howdah.toml",
         "php = \"/nowhere\"\nuser = \"nobody-of-this-name\"\n[[site]]\nroot = \"site\"\n\
@@ -602,7 +603,7 @@ fn explain_lists_the_rules_and_why_they_do_not_match() {
     let (code, _, err) = say(&["/"]);
     assert_eq!(code, Some(3), "{err}");
     assert!(err.contains("ruel"), "{err}");
-    // Without a configuration file, it uses the configuration that `howdah serve DIR` would choose.
+    // Without a configuration file, the command uses the configuration that `howdah serve DIR` would use.
     let serve = Command::new(howdah_program())
         .args(["explain", "/up/x.txt"])
         .arg(dir.join("site"))

@@ -1,4 +1,4 @@
-//! HTTP/2 on the real program: PHP responds as over HTTP/1.1, and no stream fails during a reload or stop.
+//! HTTP/2 with the whole program: PHP responds as over HTTP/1.1, and no stream fails during a reload or stop.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ use crate::oracle_requests;
 /// Probes that HTTP/2 cannot express.
 const HTTP1_ONLY_PROBES: [&str; 2] = [
     "server.absolute-form",
-    // `<` and `"` unencoded: the stream is reset (docs/differences.md).
+    // The URL has an unencoded `<` and `"`, so the stream is reset (docs/differences.md).
     "get.unencoded",
 ];
 
@@ -35,7 +35,7 @@ fn testimony(site: &Site, probes: &[Probe], http2: bool) -> BTreeMap<String, Res
     for probe in probes {
         let mut facts = witness.ask(probe);
         // HTTP/2 has no reason phrase, and its connections stay open. Timing decides whether a flush is seen before the
-        // end, and whether a body is sent before its announcement gets a response.
+        // end of the response, and whether the body is sent before a 100 response arrives.
         for fact in ["keeps_alive", "header.vary", "interim.100"] {
             facts.remove(fact);
         }
@@ -188,7 +188,7 @@ fn stop_completes_what_has_begun() {
         .unwrap();
     let standing = gate.wait();
     signal(fixture.master(), Signal::QUIT);
-    fixture.wait("nobody to accept connections", |fixture| {
+    fixture.wait("the listener to be closed", |fixture| {
         TcpStream::connect(fixture.address()).is_err()
     });
     standing.open();

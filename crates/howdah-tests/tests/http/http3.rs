@@ -19,7 +19,7 @@ const SCRIPT: &str = "<?php header('Content-Type: application/json');
 
 #[track_caller]
 fn get(client: &mut Http3TestClient, path: &str) -> Response {
-    client.ask(&Http2Request::get(path)).expect("an answer")
+    client.ask(&Http2Request::get(path)).expect("a response")
 }
 
 #[test]
@@ -60,13 +60,13 @@ fn site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death()
     let longer = Http2Request::new("POST", "localhost", "/server.php")
         .header("content-length", b"3")
         .body(b"hello");
-    let refused = client.ask(&longer).expect("an answer");
+    let refused = client.ask(&longer).expect("a response");
     assert_eq!(refused.header("Howdah-Error"), Some("BadContentLength"));
 
     fixture.reload();
     assert_eq!(get(&mut client, "/server.php").status(), 200);
     assert!(client.connection().close_reason().is_none());
-    fixture.wait("its line", |f| {
+    fixture.wait("the access log to contain the request", |f| {
         let lines = f.access_log();
         lines
             .last()
@@ -75,7 +75,7 @@ fn site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death()
 
     let front = fixture.front();
     signal(front, Signal::KILL);
-    fixture.wait("another front serves", |f| {
+    fixture.wait("another front to serve", |f| {
         f.try_front().is_some_and(|new| new != front) && f.control(&["status"]).status.success()
     });
     // The new front does not know the connection, and tells the client so.
@@ -136,7 +136,7 @@ fn stop_completes_what_has_begun() {
         .unwrap();
     let standing = gate.wait();
     signal(fixture.master(), Signal::QUIT);
-    fixture.wait("nobody to accept connections", |fixture| {
+    fixture.wait("the listener to be closed", |fixture| {
         std::net::TcpStream::connect(fixture.address()).is_err()
     });
     standing.open();
@@ -155,7 +155,7 @@ fn request_that_its_client_cancels_frees_its_child() {
         .unwrap();
     let standing = gate.wait();
     waiting.cancel();
-    fixture.wait("its line", |f| {
+    fixture.wait("the access log to contain the request", |f| {
         f.access_log()
             .iter()
             .any(|line| line.contains("/hold.php") && line.contains(" 499 "))

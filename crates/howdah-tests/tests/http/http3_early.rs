@@ -1,5 +1,5 @@
 //! Requests in the first packets of a resumed HTTP/3 connection (0-RTT). A relay between client and server holds back
-//! the packets that would complete the handshake, and sends recorded packets again.
+//! the packets that would complete the handshake, and replays recorded packets.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -9,12 +9,12 @@ use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http2::Http2Request;
 use howdah_tests::http3::Http3TestClient;
 
-/// Counts its runs, and prints whether it was told that someone may have repeated the request.
+/// Records its runs, and prints whether it was told that the request may be a replay.
 const COUNT: &str =
     "<?php file_put_contents('SCRATCH/runs', $_SERVER['REQUEST_METHOD'] . \"\\n\", FILE_APPEND);
     echo $_SERVER['HTTP_EARLY_DATA'] ?? 'finished';";
 
-/// What a relay does with packets from one side.
+/// The state of the relay for the packets from one side.
 #[derive(Default)]
 struct PacketGate {
     shut: bool,
@@ -88,8 +88,8 @@ impl Relay {
         }
     }
 
-    /// Sends the client's recorded packets again, from another address, until the server responds: at first the server
-    /// considers them packets of the existing connection.
+    /// Replays the recorded packets of the client from another address until the server responds, because at first the
+    /// server takes them for packets of the existing connection.
     fn replay(&self) {
         let attacker = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         attacker.connect(self.server.peer_addr().unwrap()).unwrap();
@@ -102,7 +102,7 @@ impl Relay {
             }
             attacker.recv(&mut [0; 65536]).is_ok()
         });
-        assert!(answered, "a server's hello");
+        assert!(answered, "the server responds to the replay");
     }
 }
 
@@ -130,7 +130,7 @@ fn safe_requests_are_answered_early_others_wait_and_none_can_be_repeated() {
         .send(&Http2Request::new("POST", "localhost", "/count.php"))
         .unwrap();
     let get = client.send(&Http2Request::get("/count.php")).unwrap();
-    fixture.wait("the safe one has run", |f| !runs(f).is_empty());
+    fixture.wait("the safe request to run", |f| !runs(f).is_empty());
     // From here on, the client cannot prove that it has the session's keys.
     Relay::shut(&relay.from);
     relay.open(&relay.to);
@@ -141,7 +141,7 @@ fn safe_requests_are_answered_early_others_wait_and_none_can_be_repeated() {
             HELLO
         );
     }
-    assert_eq!(runs(&fixture), ["GET"], "the other waits");
+    assert_eq!(runs(&fixture), ["GET"], "the POST waits");
     let recorded = relay.recorded.lock().unwrap().len();
     relay.open(&relay.from);
     assert!(early.is_accepted().unwrap());
@@ -149,7 +149,7 @@ fn safe_requests_are_answered_early_others_wait_and_none_can_be_repeated() {
     drop(client);
     relay.recorded.lock().unwrap().truncate(recorded);
     relay.replay();
-    // Every repeated packet that would have been handled has been handled by now.
+    // By now, the server has handled all replayed packets that it accepts.
     for _ in 0..5 {
         assert_eq!(
             first.ask(&Http2Request::get("/hello.php")).unwrap().text(),
@@ -178,7 +178,9 @@ fn sessions_outlive_a_reload_and_are_used_once() {
     let (mut third, early) = second.open_again(address).unwrap();
     third.ask(&Http2Request::get("/count.php")).unwrap();
     assert!(early.is_accepted().unwrap());
-    fixture.wait("lines of resumed sessions", |f| f.access_log().len() >= 3);
+    fixture.wait("the access log to contain three requests", |f| {
+        f.access_log().len() >= 3
+    });
     fixture.still_serves();
 }
 

@@ -1,4 +1,4 @@
-//! Limits on clients on the real program: how many requests are admitted and which client they count for, over every
+//! Limits on clients with the whole program: how many requests are admitted and for which client they count, over every
 //! version of HTTP, with the page cache, and across reloads; which requests wait for PHP; and what is logged and
 //! counted.
 
@@ -19,7 +19,7 @@ fn ask(fixture: &Fixture, request: &str, lines: &str) -> Response {
         .unwrap_or_else(|broken| panic!("{path}: {broken}\n{}", fixture.howdah.process.log()))
 }
 
-/// Returns how many of `asked` requests are admitted; the others must be refused correctly.
+/// Sends `asked` requests and returns how many are admitted. The others must be refused with `Retry-After`.
 #[track_caller]
 fn passed(fixture: &Fixture, asked: usize, request: &str, lines: &str) -> usize {
     let mut passed = 0;
@@ -240,7 +240,7 @@ fn reload_keeps_what_is_counted_of_a_limit_that_stays() {
     assert_eq!(both(&fixture), [0, 0]);
     let file = fixture.howdah.directory().join("howdah.toml");
     let text = std::fs::read_to_string(&file).unwrap();
-    // The file changes to another line and another limit.
+    // In the changed file, the first limit is on another line, and the second one has another rate.
     let text = text
         .replace(
             "[[site.rule]]\npath = \"/a",
@@ -315,10 +315,10 @@ fn begin(fixture: &Fixture, path: &str, address: &str) -> Connection {
 }
 
 fn text(connection: &mut Connection) -> String {
-    connection.read_response("GET").expect("an answer").text()
+    connection.read_response("GET").expect("a response").text()
 }
 
-/// Waits until this many requests wait because of their client's limit of processes.
+/// Waits until this many requests are queued because of the `processes` limit of their client.
 fn wait_for_line(fixture: &Fixture, waiting: u64) {
     fixture.wait("requests to wait", |f| {
         f.status()["limits"]["rows"][0]["waiting"] == waiting
@@ -339,7 +339,7 @@ fn client_has_so_many_requests_in_progress_and_others_have_theirs() {
     .start();
     let [one, two, three] = ["one", "two", "three"].map(|name| fixture.gate(name));
     let mut held = begin(&fixture, "/hold.php?gate=one", CRAWLER);
-    // A stream of HTTP/2 counts as a connection does.
+    // A stream of HTTP/2 counts like a connection.
     let mut http2 = http2::Http2TestClient::open(fixture.address()).unwrap();
     let own = Http2Request::get("/hold.php?gate=two").header("x-forwarded-for", CRAWLER.as_bytes());
     let stream = http2.send(&own).unwrap();
@@ -350,7 +350,7 @@ fn client_has_so_many_requests_in_progress_and_others_have_theirs() {
     one.open();
     assert_eq!(text(&mut held), "released");
     // The connection is open, but no request is in progress on it.
-    fixture.wait("a place", |f| {
+    fixture.wait("a free slot", |f| {
         ask(f, "/a.txt", &from(CRAWLER)).status() == 200
     });
     two.open();
@@ -360,7 +360,7 @@ fn client_has_so_many_requests_in_progress_and_others_have_theirs() {
     let three = three.wait();
     drop(left);
     three.open();
-    fixture.wait("both places", |f| {
+    fixture.wait("both slots to be free", |f| {
         let one = begin(f, "/a.txt", CRAWLER);
         let answer = ask(f, "/a.txt", &from(CRAWLER));
         drop(one);
@@ -390,9 +390,12 @@ fn crawler_waits_for_itself_while_a_visitor_is_served_at_once() {
         assert_eq!(ask(&fixture, "/hello.php", &from(VISITOR)).status(), 200);
     }
     let status = fixture.status();
-    assert_eq!(status["pools"][0]["queue"], 0, "nobody waits for the pool");
+    assert_eq!(
+        status["pools"][0]["queue"], 0,
+        "no request waits for the pool"
+    );
     assert_eq!(status["limits"]["rows"][0]["waiting"], 64);
-    // Requests whose clients disconnect make room in the line for others.
+    // A request whose client disconnects leaves the queue.
     drop(line.drain(..40));
     wait_for_line(&fixture, 24);
     standing.open();
@@ -453,7 +456,8 @@ fn modes_that_start_programs_release_permits_too() {
             let mut next = begin(&fixture, "/pid.php", CRAWLER);
             wait_for_line(&fixture, 1);
             assert_eq!(ask(&fixture, "/hello.php", &from(VISITOR)).status(), 200);
-            // A client that disconnects occupies the program until it has exited, and the server terminates it.
+            // If a client disconnects, the server terminates the program, which counts for the client until it has
+            // exited.
             let left = name == "two";
             if left {
                 drop(first);
@@ -492,7 +496,7 @@ fn limited_crawler_does_not_delay_renders_for_others() {
     )
     .script("page.php", "<?php echo 'page ', $_GET['n'];")
     .start();
-    // The second visit makes the page be rendered for the cache: each page has been visited once before.
+    // A page is rendered for the cache at its second visit, so each page is visited once here.
     for n in 0..4 {
         let page = format!("/page.php?n={n}");
         assert_eq!(ask(&fixture, &page, &from(CRAWLER)).status(), 200);

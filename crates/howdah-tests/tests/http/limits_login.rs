@@ -1,5 +1,5 @@
-//! `limit = "login"` with a real application: a client that guesses passwords is slowed down, and no other client
-//! notices.
+//! `limit = "login"` with a real application: a client that guesses passwords is slowed down, and other clients are not
+//! affected.
 
 use howdah_tests::fixture::{TRUSTED_PROXIES, from};
 use howdah_tests::http::{self, Response};
@@ -51,7 +51,7 @@ fn guessing_wordpress_passwords_is_slow_and_its_owner_logs_in() {
             from(address),
             form.len()
         );
-        http::exchange(server.address(), request.as_bytes()).expect("an answer")
+        http::exchange(server.address(), request.as_bytes()).expect("a response")
     };
     let is_in = |answer: &Response| answer.status() == 302;
     let mut heard = 0;
@@ -69,8 +69,8 @@ fn guessing_wordpress_passwords_is_slow_and_its_owner_logs_in() {
         }
         assert!(!is_in(&answer));
     }
-    // Twenty-one guesses at once, and one for every six seconds that the test took.
-    assert!((21..30).contains(&heard), "{heard} guesses were heard");
+    // Twenty-one guesses are checked at once, and one more every six seconds that the test takes.
+    assert!((21..30).contains(&heard), "{heard} guesses were checked");
     // The right password no longer helps this client, but it works for every other client.
     refused(&log_in(GUESSER, "carry+the+howdah", "/wp-login.php"));
     assert!(is_in(&log_in(OWNER, "carry+the+howdah", "/wp-login.php")));

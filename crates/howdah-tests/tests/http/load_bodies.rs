@@ -9,7 +9,7 @@ use std::time::Duration;
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Connection, Headers, framing_of};
 
-/// By how much the memory of all processes together may grow, in KiB, whatever the size of the body is.
+/// The number of KiB by which the memory of all processes together may grow, whatever the size of the body is.
 const GROWTH: u64 = 8 * 1024;
 
 fn mebibytes() -> usize {
@@ -46,7 +46,7 @@ fn fixture(name: &str) -> Fixture {
         .start()
 }
 
-/// Runs `body` and returns by how much the server's memory exceeded its earlier value at most, in KiB.
+/// Runs `body`. Returns the largest number of KiB by which the memory of the server exceeded its earlier value.
 fn growth_during(fixture: &Fixture, body: impl FnOnce()) -> u64 {
     fixture.still_serves();
     let before = fixture.whole_memory();
@@ -66,7 +66,7 @@ fn growth_during(fixture: &Fixture, body: impl FnOnce()) -> u64 {
     peak.into_inner() - before
 }
 
-/// Stops the watching thread, also when the body panics.
+/// Stops the thread that watches the memory, even if `body` panics.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -75,13 +75,14 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Returns the CRC-32 of a whole upload, computed once: without optimisation it takes seconds.
+/// Returns the CRC-32 of a whole upload. It is computed only once, because that takes seconds in a build without
+/// optimisation.
 fn expected_crc(piece: &[u8]) -> u32 {
     static CRC: OnceLock<u32> = OnceLock::new();
     *CRC.get_or_init(|| crc32(piece, mebibytes()))
 }
 
-/// CRC-32 (ISO 3309) of `times` repetitions of `piece`.
+/// Returns the CRC-32 (ISO 3309) of `times` repetitions of `piece`.
 fn crc32(piece: &[u8], times: usize) -> u32 {
     let table: Vec<u32> = (0..256u32)
         .map(|byte| (0..8).fold(byte, |c, _| (c >> 1) ^ (0xEDB8_8320 * (c & 1))))

@@ -49,7 +49,7 @@ fn cgi_program_hands_its_client_to_another_path_and_not_in_circles() {
     assert_eq!(none.header("Howdah-Error"), Some("NotFound"));
     let twice = fixture.get("/cgi-bin/go.pl?/cgi-bin/go.pl?/note.txt");
     assert_eq!(twice.text(), "a file");
-    // A location that is not on this server is sent to the client.
+    // A location that comes with a status, or that is on another server, is sent to the client.
     for to in ["!/note.txt", "//other.example/", "https://other.example/"] {
         let answer = fixture.get(&format!("/cgi-bin/go.pl?{to}"));
         assert_eq!(answer.status(), 302, "{to}");

@@ -14,7 +14,7 @@ use crate::oracle_requests;
 /// The modes that run any script; they are compared with `embed`.
 const MODES: &[&str] = &["fastcgi", "pool", "cgi", "worker"];
 
-/// Runs the script that the URL names: the benefit of a worker is not tested here.
+/// Runs the script that the URL names. The benefit of a worker is not tested here.
 const WORKER: &str = "<?php
 while (frankenphp_handle_request(static function () {
     chdir(dirname($_SERVER['SCRIPT_FILENAME']));
@@ -40,7 +40,7 @@ fn start(mode: &str, site: &Site) -> ServerInMode {
         arguments.push(format!("unix:{}", fpm.socket.display()));
     }
     if mode == "worker" {
-        // A worker that includes it can run any script, provided that it defines nothing twice.
+        // The worker can run any script by including it, provided that the script defines nothing twice.
         let script = scratch.write("worker.php", WORKER);
         arguments.push("--worker".to_owned());
         arguments.push(script.display().to_string());
@@ -59,7 +59,7 @@ fn testimony(mode: &str, site: &Site, probes: &[Probe]) -> BTreeMap<String, Resp
     let mut witness = ProbedServer::new(subject.howdah.address(), &root);
     let ask = |probe: &Probe| {
         let mut facts = witness.ask(probe);
-        // The header depends on a few bytes of length, and on whether a flush was seen in time.
+        // Whether this header is sent depends on a few bytes of length, and on whether a flush was seen in time.
         facts.remove("header.vary");
         (probe.name.clone(), facts)
     };
@@ -75,11 +75,12 @@ fn answers_differ_by_mode_only_where_the_docs_say_so() {
         .unwrap_or_else(|mistakes| panic!("modes.md:\n{}", mistakes.join("\n")));
     let scratch = Scratch::new("modes");
     copy_tree(&repository().join("tests/probes"), &scratch.join("site"));
-    // There is one process, so each request meets whatever the previous one left behind.
+    // There is only one process, so each request finds whatever the previous one has left behind.
     let site = Site::new(scratch.join("site"))
         .children(1)
         .environment("PROBE_SETTING", "from the site")
-        // A FastCGI program has its listening socket as standard input, and a script that reads it waits for this long.
+        // The standard input of a FastCGI program is its listening socket, and a script that reads from it waits for
+        // this long.
         .ini("default_socket_timeout", "1");
     let probes = oracle_requests::all();
     // The modes run in parallel: each waits for its own processes most of the time.

@@ -22,7 +22,7 @@ fn answers_differ_only_where_the_docs_say_so() {
 
     let scratch = Scratch::new("oracle");
     copy_tree(&repository().join("tests/probes"), &scratch.join("site"));
-    // There is one child, so each request meets whatever the previous one left behind.
+    // There is only one child, so each request finds whatever the previous one has left behind.
     let site = Site::new(scratch.join("site"))
         .children(1)
         .environment("PROBE_SETTING", "from the site");
@@ -63,7 +63,7 @@ fn testimony(
     answers
 }
 
-/// Rivals shipped with opcache silently off: it runs only under SAPI names that it knows.
+/// opcache runs only under SAPI names that it knows, so another name would disable it silently.
 #[test]
 fn opcache_is_on_in_a_request_and_scripts_share_it() {
     let scratch = Scratch::new("opcache");

@@ -6,7 +6,7 @@ use howdah_tests::oracle::Probe;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Every probe.
+/// Returns all probes.
 pub fn all() -> Vec<Probe> {
     let mut probes = Vec::new();
     probes.extend(meta_variables());

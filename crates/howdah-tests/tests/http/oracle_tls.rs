@@ -23,7 +23,7 @@ enum ProbeProtocol {
 /// Probes that HTTP/2 and HTTP/3 cannot express.
 const HTTP1_ONLY_PROBES: [&str; 2] = [
     "server.absolute-form",
-    // `<` and `"` unencoded: the client's library rejects them (docs/differences.md).
+    // The URL has an unencoded `<` and `"`, which the library of the client rejects (docs/differences.md).
     "get.unencoded",
 ];
 
@@ -87,7 +87,7 @@ fn testimony(
     assert_eq!(names.map(told), expected, "{over:?}");
     for facts in answers.values_mut() {
         facts.retain(|name, _| !OWN_PROPERTIES.contains(&name.as_str()));
-        // There are no reason phrases in HTTP/2.
+        // HTTP/2 and HTTP/3 have no reason phrases.
         if let Some(status) = facts.get_mut("status") {
             status.truncate(3);
         }

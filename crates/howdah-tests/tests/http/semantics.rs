@@ -20,7 +20,7 @@ fn pipelined_requests_are_answered_in_order() {
     for n in 0..30 {
         let path = match n % 3 {
             0 => "/letters.txt".to_owned(),
-            // The earlier scripts are slower.
+            // Scripts that are requested earlier run for longer.
             _ => format!("/n.php?n={n}&us={}", (30 - n) * 300),
         };
         requests += &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -117,7 +117,7 @@ fn ranges_are_sent_as_asked() {
         parts[2].contains("Content-Range: bytes 24-25/26\r\n")
             && parts[2].ends_with("\r\n\r\nyz\r\n")
     );
-    // A range attack receives no more bytes than the file has.
+    // A range attack does not receive more bytes than the file has.
     let many = (0..26).map(|_| "0-25").collect::<Vec<_>>().join(",");
     let attacked = ask(&many);
     assert!(
@@ -150,7 +150,7 @@ fn source_secrets_and_backups_are_never_sent_by_any_encoding() {
         "old.phtml",
     ];
     for name in hidden {
-        // A line that Apache does not know would refuse everything.
+        // A line that Apache does not know would refuse every request.
         let text = match name {
             ".htaccess" => format!("# {SECRET}"),
             _ => format!("<?php /* {SECRET} */ echo 'run';"),
@@ -207,10 +207,7 @@ fn source_secrets_and_backups_are_never_sent_by_any_encoding() {
             let answer = connection
                 .read_response("GET")
                 .unwrap_or_else(|broken| panic!("{path}: {broken}"));
-            assert!(
-                !answer.text().contains(SECRET),
-                "{path} gave the secret away"
-            );
+            assert!(!answer.text().contains(SECRET), "{path} reveals the secret");
             let ran = answer.status() == 200 && answer.text() == "run";
             assert!(
                 matches!(answer.status(), 400 | 403 | 404) || (ran && path.contains("page.ph")),
@@ -381,7 +378,7 @@ fn htaccess_file_limits_request_bodies() {
     }
 }
 
-/// As under mod_php: a script that generates a missing thumbnail responds with 200.
+/// As under mod_php, a script that generates a missing thumbnail may respond with 200.
 #[test]
 fn script_of_an_error_document_has_the_errors_status_and_may_set_another() {
     let fixture = Fixture::named("document-status")

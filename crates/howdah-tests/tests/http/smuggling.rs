@@ -1,5 +1,5 @@
-//! Requests whose end two parsers could determine differently, sent to the whole server: each is refused and its
-//! connection closed, and the request hidden in it never runs.
+//! Requests for which two parsers could find different ends. Each is refused and its connection closed, and the request
+//! that is hidden behind it never runs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -50,7 +50,7 @@ const CORPUS: &[(&str, &str)] = &[
         "huge length",
         "POST /echo.php HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
     ),
-    // §7: codings that do not have exactly one chunked at the end.
+    // §7: codings without exactly one `chunked`, at the end.
     (
         "obscured chunked",
         "POST /echo.php HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
@@ -176,7 +176,7 @@ fn converse(fixture: &Fixture, name: &str, bytes: &[u8]) -> String {
         .unwrap();
     stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
-    // A reset after the response is not an error: the server did not read the further bytes.
+    // A reset after the response is not an error: the server did not read the remaining bytes.
     if let Err(error) = stream.read_to_end(&mut answer) {
         assert_eq!(
             error.kind(),
@@ -216,7 +216,7 @@ fn ambiguous_request_is_refused_and_what_it_hides_never_runs() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The hidden request itself is harmless, and works when it is not hidden.
+    // The hidden request itself is valid, and works when it is not hidden.
     assert_eq!(fixture.get("/smuggled.php").status(), 200);
     assert!(fixture.path("smuggled").exists());
 }

@@ -43,7 +43,8 @@ fn probes_report_the_state_from_the_start_to_the_last_request() {
     let status = free_address();
     let builder = listening("probes", status, "").script(
         "preload.php",
-        // Does the same as gates.php. A preloaded gates.php would leave its function defined for the scripts.
+        // Does the same as gates.php, which cannot be preloaded: its function would then already be defined when a
+        // script includes it.
         "<?php (function ($gate) {
             file_put_contents(\"$gate.pid\", getmypid());
             fgets(fopen($gate, 'r'));
@@ -93,7 +94,8 @@ fn probes_report_the_state_from_the_start_to_the_last_request() {
 fn status_is_served_while_all_connections_of_the_sites_are_taken() {
     let status = free_address();
     let fixture = listening("full", status, "[limits]\nconnections = 2\n").start();
-    // The fixture opened a connection to find out that the server listens. It must not count any more.
+    // The fixture has opened a connection to check whether the server listens. The test waits until that connection is
+    // no longer counted.
     let connections = |count: &str| {
         let metrics = get(status, "/metrics").text();
         let line = format!("howdah_connections {count}");
@@ -107,12 +109,17 @@ fn status_is_served_while_all_connections_of_the_sites_are_taken() {
     fixture.wait_for_log(&["TooManyConnections"]);
     check(status, "/livez", 200, "alive");
     check(status, "/readyz", 200, "ready");
-    // While the server looks for a connection that the third one can replace, the third one also counts.
-    fixture.wait("the third connection not to count", |_| connections("2"));
-    fixture.wait("one connection of the status listener, our own", |_| {
-        let json = get(status, "/status?json").json();
-        json["status_listener"]["connections"] == 1
+    // While the server looks for a connection that the third one can replace, it also counts the third one.
+    fixture.wait("the third connection not to be counted", |_| {
+        connections("2")
     });
+    fixture.wait(
+        "the status listener to have only our own connection",
+        |_| {
+            let json = get(status, "/status?json").json();
+            json["status_listener"]["connections"] == 1
+        },
+    );
     standing.into_iter().for_each(|gate| gate.open());
     for response in held {
         assert_eq!(response.answer().text(), "released");

@@ -1,5 +1,5 @@
-//! Responses and bodies in pieces: flushed output arrives before the script continues, an early finish releases the
-//! client, and interim responses come first.
+//! Responses and bodies in pieces: flushed output arrives before the script continues, fastcgi_finish_request()
+//! releases the client, and interim responses come first.
 
 use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http::{Connection, Headers, framing_of};

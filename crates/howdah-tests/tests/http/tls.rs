@@ -39,7 +39,11 @@ fn php_and_logs_learn_what_the_handshake_agreed_on() {
         .start();
     let address = fixture.tls_address();
     // Each thread writes its own log lines, so the test waits for one line before the next request.
-    let logged = |count| fixture.wait("its line", |f| f.access_log().len() == count);
+    let logged = |count| {
+        fixture.wait("the access log to contain the request", |f| {
+            f.access_log().len() == count
+        })
+    };
     for (at, (more, protocol, cipher)) in [
         (&["--tlsv1.3"][..], "TLSv1.3", "TLS_AES_128_GCM_SHA256"),
         (
@@ -153,7 +157,7 @@ fn host_that_the_certificate_is_not_for_is_misdirected() {
         refused.contains("howdah-error: MisdirectedRequest"),
         "{refused}"
     );
-    // Without a server name (the client uses an address) there is nothing to compare with.
+    // A client that connects to an address sends no server name, so there is nothing to compare the host with.
     let port = address.port();
     let by_address = Command::new("curl")
         .args([
@@ -245,12 +249,13 @@ fn clients_with_certificates_are_known_to_php() {
         &["--cert", &evil, "--key", &its_key],
     );
     assert!(!refused.status.success(), "{refused:?}");
-    fixture.wait("the failure is counted", |f| {
+    fixture.wait("the failure to be counted", |f| {
         f.status()["failures"]
             .to_string()
             .contains("HandshakeFailed")
     });
-    // After a resumption it is the same client; this ends once other authorities sign client certificates.
+    // A resumed session keeps the certificate of its client. After a change of the authorities for client certificates,
+    // no earlier session can be resumed.
     let said = pki.s_client(
         address,
         "example.org",
@@ -311,7 +316,7 @@ fn sessions_are_resumed_after_a_reload_and_after_the_fronts_death() {
         reused("after a reload");
         let front = fixture.front();
         signal(front, Signal::KILL);
-        fixture.wait("another front serves", |f| {
+        fixture.wait("another front to serve", |f| {
             f.try_front().is_some_and(|new| new != front) && f.control(&["status"]).status.success()
         });
         reused("after the front's death");
@@ -335,8 +340,9 @@ fn file_that_is_renewed_is_used_and_one_that_is_broken_is_not() {
     // The server notices the change by itself within ten seconds.
     pki.sign("renewed", &["example.org"]);
     replace("renewed.pem", "renewed.key");
-    fixture.wait("the new one is used", |_| serves("renewed"));
-    // The key belongs to another certificate: the error is named, and nothing changes, not even for another front.
+    fixture.wait("the new certificate to be used", |_| serves("renewed"));
+    // The key belongs to another certificate. The error is logged by name, and nothing changes, not even for a new
+    // front.
     pki.sign("mismatched", &["example.org"]);
     replace("mismatched.pem", "renewed.key");
     fixture.wait_for_log(&[
@@ -347,7 +353,7 @@ fn file_that_is_renewed_is_used_and_one_that_is_broken_is_not() {
     assert!(serves("renewed"));
     let front = fixture.front();
     signal(front, Signal::KILL);
-    fixture.wait("another front serves", |f| {
+    fixture.wait("another front to serve", |f| {
         f.try_front().is_some_and(|new| new != front) && f.control(&["status"]).status.success()
     });
     assert!(serves("renewed"));
@@ -421,7 +427,7 @@ fn silent_and_garbled_handshakes_end_and_cost_the_others_nothing() {
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
     for stream in half_open.iter().take(100) {
-        // The beginning of a record that never completes.
+        // This is the beginning of a record that is never completed.
         (&*stream).write_all(&[22, 3, 1, 2, 0, 1, 0]).unwrap();
     }
     for stream in half_open.iter().skip(100).take(50) {
@@ -450,7 +456,9 @@ fn silent_and_garbled_handshakes_end_and_cost_the_others_nothing() {
     for name in ["HandshakeTimeout", "HandshakeFailed", "PlainHttp"] {
         assert!(failures.contains(name), "{failures}");
     }
-    fixture.wait("all are closed", |f| f.status()["connections"]["open"] == 0);
+    fixture.wait("all connections to be closed", |f| {
+        f.status()["connections"]["open"] == 0
+    });
 }
 
 #[test]
@@ -465,7 +473,7 @@ fn front_may_be_killed_in_the_middle_of_handshakes() {
             stream
         })
         .collect();
-    fixture.wait("all are open", |f| {
+    fixture.wait("all connections to be open", |f| {
         f.status()["connections"]["open"].as_u64() >= Some(20)
     });
     let front = fixture.front();

@@ -1,5 +1,5 @@
-//! Traces: `traceparent` is accepted and passed on, spans arrive at a collector, and the collector may hang, be down or
-//! refuse them. The collector decodes messages by OpenTelemetry's published definitions.
+//! Traces: `traceparent` is accepted and passed on, spans arrive at a collector, and no request suffers if the
+//! collector hangs, is down or refuses them. The collector decodes messages by OpenTelemetry's published definitions.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ fn parent(flags: &str) -> String {
 fn ask(at: SocketAddr, path: &str, fields: &str) -> Response {
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: site.test:81\r\n{fields}Connection: close\r\n\r\n");
-    let answer = http::exchange(at, request.as_bytes()).expect("an answer");
+    let answer = http::exchange(at, request.as_bytes()).expect("a response");
     assert_eq!(answer.status(), 200, "{path}: {}", answer.text());
     answer
 }
@@ -40,7 +40,7 @@ fn parts(text: &str) -> (String, String, String) {
     let text = text.split(' ').next().expect("a word");
     let parts: Vec<_> = text.split('-').collect();
     let [version, trace, span, flags] = parts[..] else {
-        panic!("{text:?} is no traceparent");
+        panic!("{text:?} is not a traceparent");
     };
     assert_eq!((version, trace.len(), span.len()), ("00", 32, 16), "{text}");
     (trace.to_owned(), span.to_owned(), flags.to_owned())
@@ -152,18 +152,21 @@ fn callers_trace_is_continued_on_every_way_that_a_request_can_take() {
     let request =
         http2::Http2Request::get("/plan.txt").header("traceparent", parent("01").as_bytes());
     let mut client = http2::Http2TestClient::open(at).expect("a connection");
-    assert_eq!(client.ask(&request).expect("an answer").text(), "the plan");
+    assert_eq!(client.ask(&request).expect("a response").text(), "the plan");
     let spans = collector.trace("/plan.txt");
     assert_eq!(spans[0].get("network.protocol.version"), "2");
     assert_eq!(spans.len(), 1, "{spans:#?}");
     // A refused request has an error name.
     let missing = format!("GET /none HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
-    let missing = http::exchange(at, missing.as_bytes()).expect("an answer");
+    let missing = http::exchange(at, missing.as_bytes()).expect("a response");
     assert_eq!(missing.status(), 404);
     let spans = collector.trace("/none");
     assert_eq!(spans[0].get("error.type"), "NotFound");
-    assert!(!spans[0].failed, "a client's mistake is none of the server");
-    // Traces that the caller does not record are not recorded here.
+    assert!(
+        !spans[0].failed,
+        "a mistake of the client is not a failure of the server"
+    );
+    // A trace that the caller does not record is not recorded here either.
     let said = ask(
         at,
         "/php.php",
@@ -246,7 +249,7 @@ fn page_of_the_cache_and_a_failure_are_told_apart() {
     fixture.wait("a hit", |_| {
         ask(at, "/page.php", "").header("X-Cache") == Some("HIT")
     });
-    fixture.wait("its spans", |_| {
+    fixture.wait("the spans of the cache", |_| {
         for span in collector.spans().iter().filter(|span| span.name == "cache") {
             verdicts.insert(span.get("howdah.cache").to_owned(), span.clone());
         }
@@ -292,7 +295,7 @@ fn collector_that_hangs_costs_spans_and_no_request_waits_for_it() {
     let line = fixture.wait_for_log(&["notice CollectorWorksAgain"]);
     let before = format!("{} spans were dropped", dropped(&fixture));
     assert!(line.contains(&before), "{line}");
-    fixture.wait("all to be exported", |fixture| {
+    fixture.wait("all spans to be exported", |fixture| {
         let exported = fixture.status()["spans"]["exported"].as_u64();
         exported == Some(collector.spans().len() as u64)
     });
@@ -329,7 +332,8 @@ fn reload_changes_the_collector_and_a_stop_sends_what_is_left() {
     fixture.get("/hello.php");
     let config = fixture.howdah.directory().join("howdah.toml");
     let text = std::fs::read_to_string(&config).expect("the configuration");
-    std::fs::write(&config, text.replace(&first.url(), &second.url())).expect("it is written");
+    std::fs::write(&config, text.replace(&first.url(), &second.url()))
+        .expect("the configuration is written");
     fixture.reload();
     fixture.get("/pid.php");
     // The exporter to the first collector sends its remaining spans at once, without waiting another second for more.

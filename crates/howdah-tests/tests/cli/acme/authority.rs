@@ -9,7 +9,7 @@ use howdah_tests::rig::{free_address, wait_for_listener};
 use howdah_tests::scratch::{Scratch, run};
 use howdah_tests::tools::tool;
 
-/// How long any step of an order may take.
+/// The longest time that any step of an order may take.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 pub struct Authority {
@@ -20,7 +20,7 @@ pub struct Authority {
     management: u16,
     dns: u16,
     pub dns_management: u16,
-    /// The port at which it looks for HTTP proofs.
+    /// The port to which the authority sends its HTTP challenges.
     pub http: u16,
     pub tls: u16,
     log: String,
@@ -57,7 +57,7 @@ impl Authority {
             .arg(scratch.join("api.key"))
             .arg("-out")
             .arg(scratch.join("api.pem")));
-        // Until the authority's own root is known, this is a file that curl can read.
+        // Until the authority's own root is known, this copy gives curl a file that it can read.
         std::fs::copy(scratch.join("api.pem"), scratch.join("root.pem")).unwrap();
         let pebble = serde_json::json!({
             "listenAddress": format!("127.0.0.1:{api}"),
@@ -68,7 +68,7 @@ impl Authority {
             "tlsPort": tls,
             "ocspResponderURL": "",
             "certificateValidityPeriod": seconds,
-            // The same setting since pebble 2.7.
+            // pebble reads the same setting from here since version 2.7.
             "profiles": { "default": { "description": "", "validityPeriod": seconds } },
         });
         let config = serde_json::json!({ "pebble": pebble }).to_string();
@@ -135,7 +135,7 @@ impl Authority {
         format!("{}{now}", self.log)
     }
 
-    /// Returns the number of certificates that it has issued.
+    /// Returns the number of certificates that the authority has issued.
     pub fn issued(&self) -> usize {
         self.log().matches("Issued certificate serial").count()
     }

@@ -65,7 +65,8 @@ fn challenge_is_answered_in_the_handshake_without_a_plain_listener() {
 #[test]
 fn proof_that_the_authority_does_not_find_is_named() {
     let authority = Authority::start(90 * DAY);
-    // The authority looks at other ports, as if the name's address were that of another server.
+    // The server listens on other ports than those that the authority connects to, as if the name had the address of
+    // another server.
     let options = AcmeSiteOptions {
         ports: Some((free_address().port(), free_address().port())),
         ..one()
@@ -81,7 +82,8 @@ fn proof_that_the_authority_does_not_find_is_named() {
     assert_eq!(authority.issued(), 0);
 }
 
-/// Returns the user that orders certificates; `None` while no process does, or the last one has just exited.
+/// Returns the user of the process that orders certificates. Returns `None` if there is no such process, or if it has
+/// just exited.
 fn orderers_user(site: &AcmeSite) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", site.orderer()?)).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -102,7 +104,7 @@ fn certificates_are_ordered_by_another_user_if_root_serves() {
     assert_ne!(user, 0);
     assert_eq!(owner(&state), user);
     drop(site);
-    // The state as left by a version that ordered certificates as root.
+    // A version that ordered certificates as root would have left the state like this.
     let root = Command::new("chown")
         .args(["-R", "0:0"])
         .arg(&state)
@@ -116,8 +118,8 @@ fn certificates_are_ordered_by_another_user_if_root_serves() {
     let renew = site.command(&["cert", "renew"]);
     assert!(renew.status.success(), "{renew:?}");
     assert_eq!(site.logged("StoreFailed"), 0, "{}", site.process.log());
-    assert_eq!(authority.issued(), 2, "once, and once renewed");
-    // As systemd does before it reloads a unit without `User`.
+    assert_eq!(authority.issued(), 2, "ordered once and renewed once");
+    // This is what systemd does before it reloads a unit without `User`.
     let root = Command::new("chown")
         .args(["-R", "0:0"])
         .arg(&state)
@@ -126,14 +128,14 @@ fn certificates_are_ordered_by_another_user_if_root_serves() {
     let reload = site.command(&["reload"]);
     assert!(reload.status.success(), "{reload:?}");
     assert_eq!((owner(&state), owner(&certificate)), (user, user));
-    // As an administrator does who has created a user for this purpose.
+    // This is what an administrator does who has created a user for this purpose.
     let daemon = Command::new("chown")
         .args(["-R", "1:1"])
         .arg(&state)
         .status();
     assert!(daemon.unwrap().success());
     site.wait_for("does not belong to the same user as before");
-    wait_until("the owner to order", MAX_WAIT, || {
+    wait_until("the owner to order certificates", MAX_WAIT, || {
         orderers_user(&site) == Some(1)
     });
     site.wait_until_served(NAMES[0]);
@@ -161,7 +163,7 @@ fn dns_hook_runs_as_root_where_nobody_else_is_named_and_that_is_said() {
     );
 }
 
-/// Returns a program that sets records at the test's DNS server; it waits while the file `hold` exists.
+/// Returns a program that sets records at the test's DNS server; the program waits while the file `hold` exists.
 fn dns_hook(authority: &Authority) -> String {
     let directory = authority.scratch.path().display();
     let port = authority.dns_management;
@@ -180,14 +182,14 @@ fn dns_hook(authority: &Authority) -> String {
     format!("dns_hook = {path:?}\n")
 }
 
-/// Returns how often the program has been called to set a record.
+/// Returns how often the hook program has been called to set a record.
 fn hooks(authority: &Authority) -> usize {
     let hooked = std::fs::read_to_string(authority.scratch.join("hooked"));
     hooked.map_or(0, |text| text.matches("present").count())
 }
 
-/// Renews until the program is called: whatever its settings, pebble sometimes reuses an earlier proof, and then the
-/// program is not called.
+/// Renews certificates until the hook program is called. Whatever its settings, pebble sometimes reuses an earlier
+/// proof, and then the program is not called.
 fn renew_up_to_the_hook<'s>(
     scope: &'s Scope<'s, '_>,
     site: &'s AcmeSite,
@@ -266,14 +268,18 @@ fn names_stay_renewable_after_the_orderer_was_killed_during_the_first_orders() {
     let authority = Authority::start(20);
     let site = AcmeSite::start(&authority, &AcmeSiteOptions::default());
     authority.wait_for_an_order();
-    kill(site.orderer().expect("a process orders"));
+    kill(site.orderer().expect("a process orders certificates"));
     site.wait_for("CertificatesDied");
     for name in NAMES {
         site.wait_until_served(name);
         let renewed = format!("{name}: renewed by");
         wait_until(&renewed, 3 * MAX_WAIT, || site.logged(&renewed) >= 2);
     }
-    assert_eq!(authority.accounts(), 1, "an order follows a stored account");
+    assert_eq!(
+        authority.accounts(),
+        1,
+        "the account is stored before anything is ordered"
+    );
 }
 
 #[test]
@@ -331,7 +337,7 @@ fn authority_that_is_down_is_named_and_tried_again() {
     let order = site.command(&["cert", "order", NAMES[0]]);
     assert!(order.status.success(), "{order:?}");
     site.wait_until_served(NAMES[0]);
-    // The authority goes down again, and has forgotten the account when it returns.
+    // The authority goes down again. When it returns, it has forgotten the account.
     authority.go_down();
     let renew = site.command(&["cert", "renew"]);
     assert!(!renew.status.success(), "{renew:?}");
@@ -364,7 +370,7 @@ fn process_killed_in_the_middle_of_an_order_is_replaced_and_the_order_made_again
     };
     let site = AcmeSite::start(&authority, &options);
     authority.wait_for_an_order();
-    let orderer = site.orderer().expect("a process orders");
+    let orderer = site.orderer().expect("a process orders certificates");
     kill(orderer);
     site.wait_for("CertificatesDied");
     std::fs::remove_file(hold).unwrap();
@@ -432,8 +438,8 @@ fn truncated_certificate_is_ordered_again_and_a_removed_one_revoked() {
     let remove = site.command(&["cert", "remove", NAMES[0]]);
     assert!(remove.status.success(), "{remove:?}");
     assert_eq!(authority.status_of(&old), "Revoked");
-    // The site still has the name.
-    howdah_tests::process::wait_until("a third one", authority::MAX_WAIT, || {
+    // The site still has the name, so a certificate for it is ordered again.
+    howdah_tests::process::wait_until("a third certificate", authority::MAX_WAIT, || {
         authority.issued() == 3
     });
 }
@@ -448,7 +454,7 @@ fn clock_that_is_set_back_holds_no_order_up() {
     let renew = site.command(&["cert", "renew"]);
     assert!(!renew.status.success(), "{renew:?}");
     drop(site);
-    // The record that a clock ten years ahead would have written.
+    // A server whose clock was ten years ahead would have written this record.
     let record = authority
         .scratch
         .join("state/certificates/one.example.org.json");
@@ -469,7 +475,7 @@ fn clock_that_is_set_back_holds_no_order_up() {
     std::fs::write(&record, noted.to_string()).unwrap();
     authority.come_up();
     let site = AcmeSite::start(&authority, &one());
-    // The server does not wait for ten years.
+    // The server does not wait until the recorded time.
     site.wait_for("renewed by");
     assert_eq!(authority.issued(), 2);
     site.wait_until_served(NAMES[0]);
@@ -510,7 +516,7 @@ fn proof_is_given_by_whichever_server_the_authority_asks() {
     let authority = Authority::start(90 * DAY);
     let port = || free_address().port();
     for (http, name) in [(true, "two.example.org"), (false, "three.example.org")] {
-        // The second name is ordered by a server that the authority cannot reach.
+        // The other name is ordered by a second server, which the authority cannot reach.
         let asked = AcmeSiteOptions { http, ..one() };
         let asked = AcmeSite::start(&authority, &asked);
         asked.wait_until_served(NAMES[0]);

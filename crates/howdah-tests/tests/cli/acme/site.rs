@@ -18,14 +18,14 @@ pub struct AcmeSite {
     root: PathBuf,
 }
 
-/// How a server is started.
+/// The options with which a server is started.
 pub struct AcmeSiteOptions<'a> {
     pub names: &'a [&'a str],
     /// Whether there is a listener without TLS.
     pub http: bool,
-    /// Lines of `[acme]`.
+    /// Further lines of the `[acme]` section, and other sections.
     pub lines: String,
-    /// The server's ports; `None` means those at which the authority looks.
+    /// The server's ports; `None` means the ports that the authority connects to.
     pub ports: Option<(u16, u16)>,
 }
 
@@ -84,19 +84,19 @@ impl AcmeSite {
         }
     }
 
-    /// Waits for a line of the log.
+    /// Waits for a log line that contains `text`, and returns the line.
     pub fn wait_for(&self, text: &str) -> String {
         self.process.wait_for_line(text, MAX_WAIT, |line| {
             line.contains(text).then(|| line.to_owned())
         })
     }
 
-    /// Returns how often a text occurs in the log.
+    /// Returns how often `text` occurs in the log.
     pub fn logged(&self, text: &str) -> usize {
         self.process.log().matches(text).count()
     }
 
-    /// Sends a request over HTTPS, and trusts only the authority.
+    /// Sends a request over HTTPS with a client that trusts only the authority.
     pub fn get(&self, name: &str, path: &str) -> Result<String, String> {
         let output = Command::new("curl")
             .args(["-sS", "--max-time", "60", "--cacert"])
@@ -149,7 +149,7 @@ impl AcmeSite {
         })
     }
 
-    /// Trusts another authority from now on.
+    /// Makes later requests trust this root instead.
     pub fn trust(&mut self, root: PathBuf) {
         self.root = root;
     }

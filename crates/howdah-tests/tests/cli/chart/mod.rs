@@ -9,7 +9,7 @@ use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::{Scratch, repository};
 use howdah_tests::tools::tool;
 
-/// The oldest and the newest release against which the chart is validated.
+/// The oldest and the newest release of Kubernetes against which the chart is validated.
 const KUBERNETES: [&str; 2] = ["1.28", "1.37"];
 
 fn chart() -> PathBuf {
@@ -40,7 +40,7 @@ fn rendered(more: &[&str]) -> String {
     text(&output)
 }
 
-/// Returns the sets of values: the defaults, every option, and as few options as possible.
+/// Returns the arguments for three sets of values: the defaults, every option, and as few options as possible.
 fn value_sets() -> [Vec<String>; 3] {
     let file = |name| vec!["--values".to_owned(), values(name).display().to_string()];
     [Vec::new(), file("everything"), file("nothing")]
@@ -58,7 +58,10 @@ fn chart_is_valid_for_kubernetes_with_any_values() {
         for version in KUBERNETES {
             let mut validate = tool("venv/bin/kubernetes-validate");
             validate.args(["--strict", "--kubernetes-version", version]);
-            let output = validate.arg(&file).output().expect("it starts");
+            let output = validate
+                .arg(&file)
+                .output()
+                .expect("kubernetes-validate starts");
             let said = text(&output);
             assert!(output.status.success(), "{number}, {version}: {said}");
             assert!(
@@ -75,7 +78,7 @@ fn chart_is_valid_for_kubernetes_with_any_values() {
         .args(["--strict"])
         .arg(&file)
         .output()
-        .expect("it starts");
+        .expect("kubernetes-validate starts");
     assert!(!output.status.success(), "{}", text(&output));
 }
 
@@ -180,8 +183,8 @@ fn server_takes_the_configuration_and_the_variables_in_it() {
     }
 }
 
-/// Parses a variable in a line such as `- { name: HOWDAH_LISTEN, value: ":8080" }`. The user is the pod's, not the
-/// test's.
+/// Parses a variable in a line such as `- { name: HOWDAH_LISTEN, value: ":8080" }`, and replaces its address by one of
+/// loopback.
 fn variable(line: &str) -> Option<(String, String)> {
     let line = line.trim().strip_prefix("- { name: HOWDAH_")?;
     let (name, rest) = line.split_once(", value: \"")?;

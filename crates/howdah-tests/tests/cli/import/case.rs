@@ -1,8 +1,8 @@
 //! A case: a directory `import/NAME` with the configuration (`etc`), a list of files of the sites (`files`), a list of
 //! requests (`requests`), and the notes that the importer is expected to print (`notes`).
 //!
-//! In all of them `@dir@` is the directory where the case is laid out, `@user@` a user to serve as, `@http@`, `@https@`
-//! and `@other@` are ports, and `@php@` is PHP's series.
+//! In all of these files, `@dir@` is the directory where the case is laid out, `@user@` is the user that the servers
+//! run as, `@http@`, `@https@` and `@other@` are ports, and `@php@` is PHP's series.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -76,7 +76,7 @@ echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['REQUEST_URI'], ' for ', $_SERVER
 "#;
 
 impl ImportCase {
-    /// Lays the case out.
+    /// Writes the files of the case into a directory of its own.
     pub fn new(name: &'static str, pools: PhpRunner) -> ImportCase {
         let scratch = Scratch::new(&format!("import-{name}"));
         let port = |_| free_address().port();
@@ -97,7 +97,7 @@ impl ImportCase {
             let (path, what) = line.split_once(' ').unwrap_or((&line, ""));
             let text = match what {
                 "probe" => PROBE.to_owned(),
-                // A link: `uploads -> ../shared`
+                // A symbolic link, such as `uploads -> ../shared`.
                 _ if what.starts_with("-> ") => {
                     let link = case.scratch.join(path);
                     fs::create_dir_all(link.parent().unwrap()).unwrap();
@@ -211,7 +211,7 @@ impl ImportCase {
         Process::start(self.old().name(), &mut command)
     }
 
-    /// Returns the addresses to which requests go.
+    /// Returns the addresses to which the requests go.
     fn addresses(&self, probes: &[ImportProbe]) -> Vec<SocketAddr> {
         let used = |port: &&u16| probes.iter().any(|probe| probe.port == **port);
         let used = self.ports.iter().filter(used);
@@ -252,7 +252,7 @@ impl ImportCase {
         command.args(more).output().unwrap()
     }
 
-    /// Starts Howdah with the imported configuration; returns when it listens on all of these addresses.
+    /// Starts Howdah with the imported configuration, and returns when it listens on all of these addresses.
     pub fn start_howdah(&self, more: &[&str], addresses: &[SocketAddr]) -> Process {
         let mut command = Command::new(howdah_program());
         command.args(["serve", "--config"]);
@@ -299,7 +299,7 @@ impl ImportCase {
         let old = self.start_old();
         let theirs = self.ask_all(against, |_| true);
         drop(old);
-        // The sites must work with the imported configuration only.
+        // If Howdah runs PHP, php-fpm is stopped: the sites must work with the imported configuration alone.
         let fpm = fpm.filter(|_| self.pools == PhpRunner::PhpFpm);
 
         let import = self.import(&["--json"]);
@@ -328,7 +328,7 @@ impl ImportCase {
         ledger.close("import/differences.md", &[against]);
     }
 
-    /// Makes the links that the notes ask for, as a reader of the notes does.
+    /// Makes the symbolic links that the notes ask their reader to make.
     fn make_links(&self) {
         let text = fs::read_to_string(self.scratch.join("howdah.toml.notes")).unwrap();
         let lines = text.lines().map(str::trim);
@@ -338,7 +338,7 @@ impl ImportCase {
         }
     }
 
-    /// Checks that the notes are as expected; `HOWDAH_BLESS=1` writes them.
+    /// Checks that the notes are as expected; `HOWDAH_BLESS=1` writes them instead.
     fn check_notes(&self) {
         let text = fs::read_to_string(self.scratch.join("howdah.toml.notes")).unwrap();
         let mut text = text.replace(self.scratch.path().to_str().unwrap(), "@dir@");

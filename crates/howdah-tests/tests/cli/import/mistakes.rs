@@ -30,7 +30,11 @@ fn refused_as(scratch: &Scratch, format: &str, file: &str, text: impl AsRef<[u8]
     let said = output_text(&output);
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains(words), "{words} is missing:\n{said}");
-    assert!(said.len() < 1000, "{} bytes are no message", said.len());
+    assert!(
+        said.len() < 1000,
+        "a message of {} bytes is too long",
+        said.len()
+    );
     assert!(!scratch.join("howdah.toml").exists());
     assert!(!scratch.join("howdah.toml.notes").exists());
 }
@@ -151,7 +155,8 @@ fn file_of_apache_of_almost_10_mb_is_read() {
     read_in_time(&scratch, "apache", text, "", "501 sites and");
 }
 
-/// Imports a file that comments and `end` fill up to almost 10 MB, and expects these words.
+/// Imports a file that begins with `text`, is filled with comments up to almost 10 MB, and ends with `end`. Expects
+/// these words in the summary.
 fn read_in_time(scratch: &Scratch, format: &str, mut text: String, end: &str, words: &str) {
     while text.len() < (10 << 20) - 100 {
         text += "# a line that somebody has commented out at some time\n";
@@ -247,7 +252,7 @@ fn import_overwrites_nothing_without_force() {
     assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let text = fs::read_to_string(scratch.join("howdah.toml")).unwrap();
     assert!(text.contains("return = 200"), "{text}");
-    // The settings of pools include passwords of applications.
+    // The settings of pools include passwords of applications, so other users must not read the file.
     let mode = fs::metadata(scratch.join("howdah.toml")).unwrap().mode();
     assert_eq!(mode & 0o007, 0);
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 4);

@@ -89,8 +89,8 @@ impl ProbeClient {
         }
     }
 
-    /// Howdah's own redirects name no host, but nginx's do: browsers resolve them alike (RFC 9110 §10.2.2). Ports other
-    /// than 80 and 443 are the test's.
+    /// Returns a `Location` with scheme and host, and without the test's ports. Howdah's own redirects name no host,
+    /// but nginx's do; browsers resolve both alike (RFC 9110 §10.2.2).
     fn absolute(&self, location: &str, scheme: &str, host: &str) -> String {
         let location = match location.strip_prefix("//") {
             Some(rest) => format!("{scheme}://{rest}"),
@@ -125,7 +125,7 @@ impl ProbeClient {
         }
         let is_error = response.status() >= 300;
         // Of a server's own error responses, only the parts on which a client acts are compared; a script's responses
-        // are compared as the script made them.
+        // are compared in full.
         let by_script = response.header("X-Script").is_some();
         if let (false, Some(kind)) = (is_error, response.header("Content-Type")) {
             facts.insert("type".into(), essence(kind));
@@ -147,7 +147,7 @@ impl ProbeClient {
     }
 }
 
-/// Returns a media type without its charset; scripts and XML have two names each.
+/// Returns a media type without its charset; JavaScript and XML have two names each, of which the same one is returned.
 fn essence(kind: &str) -> String {
     let kind = kind.split(';').next().unwrap_or_default().trim();
     match kind {

@@ -65,7 +65,7 @@ fn two_servers_are_asked_for_what_a_log_names() {
         "{said}"
     );
 
-    // A header that only one of them sends.
+    // Only one of the two servers sends this header.
     let output = verify(&log, &["--header", "Server", "--json", "--most", "3"]);
     let found: serde_json::Value = serde_json::from_str(&text(&output)).unwrap();
     assert_eq!(found["asked"], 3);

@@ -34,7 +34,7 @@ impl Queue {
         builder.scratch().write("app/artisan", application);
         let state = format!("STATE_DIRECTORY={}", builder.scratch().path().display());
         let jobs = jobs.replace("DIR", &directory.display().to_string());
-        // The console creates its files.
+        // The console creates the files of the application when it runs for the first time.
         artisan(&directory, &transport, &["list"]);
         Queue {
             fixture: builder.through(&["env", &state]).config(&jobs).start(),
@@ -62,13 +62,14 @@ impl Queue {
     }
 
     fn wait_until_it_is_asked_to_end(&self) {
-        self.fixture.wait("it to be asked to end", |fixture| {
+        self.fixture.wait("the job to be asked to exit", |fixture| {
             let list = fixture.control(&["job", "list"]).stdout;
             String::from_utf8_lossy(&list).contains("job queue: stopping")
         });
     }
 
-    /// At a reload and at a stop, a letter that is being sent is completed, and no further letter is begun.
+    /// Checks that at a reload and at a stop, the consumer finishes the letter that it is sending and does not begin
+    /// another one.
     fn finishes_the_letter_in_hand(&self) {
         self.push("a");
         self.wait_for("taken-a");
@@ -103,7 +104,7 @@ fn laravels_worker_finishes_the_job_in_hand_and_its_schedule_runs_by_the_preset(
     queue.fixture.wait("a run of the schedule", |fixture| {
         let run = fixture.control(&["job", "run", "laravel-scheduler"]);
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
-        // The minute may have begun just now.
+        // If a minute has just begun, the scheduled run may still be in progress.
         assert!(
             run.status.success() || said.contains("JobStillRunning"),
             "{said}"

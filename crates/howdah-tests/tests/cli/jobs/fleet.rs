@@ -12,8 +12,8 @@ struct JobsFleet {
 }
 
 impl JobsFleet {
-    /// Starts two members with these jobs, in which `SHARED` is a directory of both. `clock` is the offset of the
-    /// second member's clock.
+    /// Starts two members with these jobs, in which `SHARED` is replaced by a directory that both use. `clock` is the
+    /// offset of the second member's clock.
     fn start(name: &str, jobs: &str, clock: Option<&str>) -> JobsFleet {
         let valkey = Valkey::start();
         let builders: Vec<_> = (0..2)
@@ -107,10 +107,16 @@ fn scheduled_run_is_done_once_although_a_clock_is_late() {
             "{runs} runs in {seconds} s, {clock:?}"
         );
         let elsewhere = |member: usize| fleet.job(member)["runs_elsewhere"].as_u64().unwrap_or(0);
-        fleet.members[0].wait("both to hear of runs", |_| elsewhere(0) + elsewhere(1) > 2);
+        fleet.members[0].wait("the members to hear of each other's runs", |_| {
+            elsewhere(0) + elsewhere(1) > 2
+        });
         if clock.is_some() {
             let last = fleet.lines("runs").pop();
-            assert_eq!(last.as_deref(), Some("m0"), "the other is late");
+            assert_eq!(
+                last.as_deref(),
+                Some("m0"),
+                "the clock of the other member is late"
+            );
         }
     }
 }
@@ -121,8 +127,8 @@ fn run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
     let first = fleet.wait_for_lines("runs", 1)[0].clone();
     let holder = usize::from(first.starts_with("m1"));
     let other = 1 - holder;
-    // The other member does not start the job manually either. For a moment in each second, it asks by itself which
-    // member runs the job.
+    // The other member does not start the job by hand either. For a moment in each second, its own claim for the
+    // scheduled run is undecided, and the refusal does not name the holder.
     fleet.members[other].wait("the holder to be named", |member| {
         let run = member.control(&["job", "run", "long"]);
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
@@ -130,7 +136,7 @@ fn run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
         assert!(refused, "{said}");
         said.contains(&format!("on m{holder}"))
     });
-    fleet.members[other].wait("it to be shown", |_| {
+    fleet.members[other].wait("the run to be shown", |_| {
         fleet.job(other)["fleet"]["member"] == format!("m{holder}")
     });
     let list = fleet.members[other].control(&["job", "list"]);
@@ -139,7 +145,7 @@ fn run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
         list.contains(&format!("in the fleet: on m{holder}")),
         "{list}"
     );
-    fleet.members[0].wait("runs to be left out", |_| {
+    fleet.members[0].wait("runs to be skipped", |_| {
         (0..2)
             .map(|member| fleet.failures(member, "JobStillRunning"))
             .sum::<u64>()
@@ -174,7 +180,10 @@ fn server_that_stops_in_order_gives_its_run_back() {
     let runs = fleet.wait_for_lines("runs", 2);
     let took = begun.elapsed();
     assert!(runs[1].starts_with(&format!("m{}", 1 - holder)), "{runs:?}");
-    assert!(took < Duration::from_secs(4), "a lock holds 5 s: {took:?}");
+    assert!(
+        took < Duration::from_secs(4),
+        "a lock lasts for 5 s: {took:?}"
+    );
     let log = fleet.members[1 - holder].log();
     assert!(!log.contains("JobMemberLost"), "{log}");
 }
@@ -189,7 +198,7 @@ fn without_valkey_no_member_runs_it_and_what_is_left_out_is_named() {
     }
     let before = fleet.lines("runs").len();
     let failures = fleet.failures(0, "JobLockUnreachable");
-    fleet.members[0].wait("two more to be left out", |_| {
+    fleet.members[0].wait("two more runs to be skipped", |_| {
         fleet.failures(0, "JobLockUnreachable") >= failures + 2
     });
     assert_eq!(fleet.lines("runs").len(), before);
@@ -197,7 +206,7 @@ fn without_valkey_no_member_runs_it_and_what_is_left_out_is_named() {
     fleet.wait_for_lines("runs", before + 2);
     fleet.valkey.kill();
     let failures = fleet.failures(0, "JobLockUnreachable");
-    fleet.members[0].wait("more to be left out", |_| {
+    fleet.members[0].wait("more runs to be skipped", |_| {
         fleet.failures(0, "JobLockUnreachable") >= failures + 2
     });
     let before = fleet.lines("runs").len();
@@ -227,7 +236,7 @@ fn run_that_another_member_did_while_this_one_was_down_is_not_missed() {
     let before = fleet.lines("runs").len();
     fleet.wait_for_lines("runs", before + 2);
     fleet.members[1].start_again();
-    fleet.members[1].wait("it to hear of runs", |_| {
+    fleet.members[1].wait("m1 to hear of runs", |_| {
         fleet.job(1)["fleet"]["member"].is_string()
     });
     let log = fleet.members[1].log();

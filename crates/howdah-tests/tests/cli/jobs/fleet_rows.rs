@@ -11,7 +11,7 @@ use howdah_tests::valkey::Valkey;
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
-/// How long a lock lasts. This is longer than a member has to wait on a busy machine.
+/// The time for which a lock lasts. Even on a busy machine, a member does not have to wait for so long.
 const LOCK: Duration = Duration::from_secs(3);
 const JOB: &str = "report";
 
@@ -51,12 +51,12 @@ impl Member {
         self.runtime.block_on(self.rows.exchange(&self.message))
     }
 
-    /// Reports what the member runs, and receives the resulting state.
+    /// Reports what the member runs, and returns the resulting state.
     fn renews(&mut self) -> JobsReply {
         self.exchange().expect("Valkey answers")
     }
 
-    /// Asks for a run until it is decided.
+    /// Claims a run, and asks until Valkey has decided about it.
     fn claims(&mut self, instant: i64) -> ClaimResult {
         self.claims += 1;
         let claim = FleetRunClaim {
@@ -72,7 +72,7 @@ impl Member {
             !matches!(verdict, None | Some(ClaimResult::Wait(_)))
         });
         self.message.claims.clear();
-        let verdict = verdict.expect("it was waited for");
+        let verdict = verdict.expect("Valkey has decided");
         if let ClaimResult::Yours(at) = verdict {
             let run = FleetJobRun {
                 at,
@@ -87,7 +87,7 @@ impl Member {
     }
 
     fn ends(&mut self) {
-        let run = self.message.runs.get_mut(JOB).expect("it runs");
+        let run = self.message.runs.get_mut(JOB).expect("the member runs it");
         (run.ended, run.how, run.good) = (now(), "exit code 0".to_owned(), true);
         self.renews();
     }
@@ -123,10 +123,10 @@ fn run_is_one_members_however_late_the_clock_of_the_other_is() {
     assert_eq!(
         first.claims(0),
         ClaimResult::Runs("m1".to_owned()),
-        "by hand"
+        "a run that is started by hand"
     );
     second.ends();
-    assert!(is_yours(&first.claims(0)), "by hand");
+    assert!(is_yours(&first.claims(0)), "a run that is started by hand");
 }
 
 #[test]
@@ -166,9 +166,9 @@ fn lock_of_a_member_that_is_not_heard_runs_out_and_that_is_said_once() {
     assert_eq!(
         second.claims(due),
         ClaimResult::Taken("m0".to_owned()),
-        "not done again"
+        "the run is not repeated"
     );
-    // The member was cut off, and continues.
+    // The first member was cut off, and can reach Valkey again.
     assert_eq!(first.renews().rows[JOB].ended, 0);
     assert_eq!(second.claims(due + 1), ClaimResult::Runs("m0".to_owned()));
     wait_until("the lock to run out", 20 * LOCK, || {
@@ -203,7 +203,7 @@ fn valkey_that_was_emptied_restarted_or_hung_gives_no_lock_that_is_held() {
     let hung = |valkey: &mut Valkey, second: &mut Member| {
         valkey.signal(Signal::STOP);
         for _ in 0..2 {
-            assert!(second.exchange().is_err(), "it takes the time of a lock");
+            assert!(second.exchange().is_err(), "Valkey does not respond");
         }
         valkey.signal(Signal::CONT);
     };
@@ -213,8 +213,8 @@ fn valkey_that_was_emptied_restarted_or_hung_gives_no_lock_that_is_held() {
 }
 
 /// Checks that the holder of a lock keeps it although another member asks for it directly after an incident, before the
-/// holder does. If the machine was so slow that the other member's request arrived after the lock had expired, which
-/// rightly gives that member the lock, the whole test is repeated.
+/// holder does. If the machine is so slow that the other member's request arrives after the lock has expired, that
+/// member rightly gets the lock, and the whole test is repeated.
 fn holder_keeps_its_lock_when(incident: &str, happens: impl Fn(&mut Valkey, &mut Member)) {
     for _ in 0..20 {
         let mut valkey = Valkey::start();
@@ -251,5 +251,5 @@ fn holder_keeps_its_lock_when(incident: &str, happens: impl Fn(&mut Valkey, &mut
         );
         return;
     }
-    panic!("{incident}: no member was ever heard within a lock's {LOCK:?}");
+    panic!("{incident}: in no attempt did Valkey respond within {LOCK:?}, before the lock expired");
 }

@@ -1,5 +1,5 @@
 //! Background jobs and the page cache: a job's writes to a database invalidate pages, as a request's writes do. The
-//! start, replacement and end of jobs are tested in the crate `howdah`.
+//! start, replacement and exit of jobs are tested in the crate `howdah`.
 
 mod consumers;
 mod fleet;
@@ -63,11 +63,11 @@ fn job_writes_invalidate_pages_while_the_job_runs() {
     keep("first");
     fixture.write("db/write", "");
     fixture.wait("the write", |fixture| fixture.path("db/written").exists());
-    // Other connections do not see the row yet: a page may be rendered from the old row, and stored.
+    // Other connections still see the old row, so a page may be rendered from it and stored.
     keep("first");
     fixture.write("db/commit", "");
     fixture.wait_for_log(&["output job=writer: committed"]);
-    fixture.wait("the page to show it", |fixture| {
+    fixture.wait("the page to show the write", |fixture| {
         fixture.get("/page.php").text() == "second"
     });
     keep("second");
@@ -114,7 +114,10 @@ fn job_without_a_site_purges_pages_of_its_own_users_sites_alone() {
     run("stray");
     run("purger");
     fixture.wait("the purge", |_| !is_hit(&get("other.test")));
-    assert!(is_hit(&get("main.test")), "it is another user's");
+    assert!(
+        is_hit(&get("main.test")),
+        "the pool of this site has another user"
+    );
     let log = fixture.log();
     assert!(log.contains("no site's pool runs PHP as `games`"), "{log}");
 }
@@ -163,7 +166,7 @@ fn wordpress_publishes_a_scheduled_post_by_the_preset_and_the_cached_home_page_s
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        // The minute may have begun just now.
+        // If a minute has just begun, the scheduled run may still be in progress.
         assert!(
             output.status.success() || said.contains("JobStillRunning"),
             "{said}"

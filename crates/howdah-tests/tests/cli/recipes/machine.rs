@@ -1,14 +1,14 @@
-//! The machine of a recipe: a private directory, in which its files, server and commands are. These are replaced in
-//! files, configurations and commands, and put back in their output:
+//! The machine on which a recipe is followed: a private directory, which contains its files, and in which its server
+//! and commands run. The following is replaced in files, configurations and commands, and put back in their output:
 //!
-//! - directories of a server, such as `/srv/` and `/etc/howdah/`, by the same directories below the private one;
+//! - the directories of a server, such as `/srv/` and `/etc/howdah/`, by the same directories below the private one;
 //! - `:80` and `:443`, at which servers listen, and `127.0.0.1:PORT` by free ports of 127.0.0.1;
 //! - the networks for examples (RFC 5737), `192.0.2.0/24`, `198.51.100.0/24` and `203.0.113.0/24`, by networks of
 //!   loopback, so that `curl --interface 203.0.113.7` can be a client at this address;
-//! - the line `user = "www-data"`, which only root may use, is omitted for other users.
+//! - the line `user = "www-data"`, which only root may use, by nothing if the test runs as another user.
 //!
-//! The commands find a `curl` that leads every host name to the server and trusts its local authority, and a `howdah`
-//! that uses this server's control socket.
+//! The commands find a `curl` that connects to the server for every host name and trusts its local authority, and a
+//! `howdah` that uses this server's control socket.
 
 use std::cell::RefCell;
 use std::fs;
@@ -38,16 +38,16 @@ const NETWORKS: [(&str, &str); 3] = [
     ("198.51.100.", "127.51.100."),
     ("203.0.113.", "127.0.113."),
 ];
-/// How long a server may take to start, or a repeated command to have the output of the page.
+/// The longest time that a server may take to start, or that a command is repeated until it has the output of the page.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Whether the pages are to be written from the output.
+/// Returns whether the output is to be written into the pages.
 pub fn is_blessing() -> bool {
     std::env::var_os("HOWDAH_BLESS").is_some()
 }
 
 pub struct Machine {
-    /// The server that runs. It is the first field, so it is stopped before its directory is removed.
+    /// The running server. It is the first field, so it is stopped before its directory is removed.
     server: Option<Process>,
     scratch: Scratch,
     http: u16,
@@ -57,7 +57,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Writes the page's files, and runs its commands that come first.
+    /// Writes the page's files, and runs the commands that come before its first server.
     pub fn new(page: &Page) -> Machine {
         let scratch = Scratch::new("recipe");
         for directory in DIRECTORIES.iter().chain(&["/home/", "/acme/"]) {
@@ -85,7 +85,7 @@ impl Machine {
         machine
     }
 
-    /// Serves a configuration.
+    /// Starts the server with a configuration.
     pub fn serve(&mut self, config: &str) {
         let mut config = self.here(config);
         if config.contains(" tls") && !config.contains("[acme]") {
@@ -126,12 +126,13 @@ impl Machine {
         }
     }
 
-    /// Stops the server that runs.
+    /// Stops the running server.
     pub fn stop(&mut self) {
         self.server = None;
     }
 
-    /// Types a command. Returns what it prints to both outputs, with the page's names.
+    /// Runs a command. Returns its standard output and standard error, with the page's directories, addresses and
+    /// ports.
     pub fn output_of(&self, typed: &Typed) -> String {
         let until = Instant::now() + MAX_WAIT;
         loop {
@@ -141,7 +142,7 @@ impl Machine {
             if as_written || unknown || !typed.repeated || Instant::now() >= until {
                 return output;
             }
-            // The page says why the effect is not immediate.
+            // The command has no immediate effect, and the page says why.
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -193,7 +194,7 @@ impl Machine {
         for (name, text) in [("curl", curl), ("howdah", howdah)] {
             let path = self.scratch.write(Path::new("bin").join(name), text);
             let mode = fs::Permissions::from_mode(0o755);
-            fs::set_permissions(path, mode).expect("it is our file");
+            fs::set_permissions(path, mode).expect("the file is our own");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Runs the recipes of `docs/recipes`: each page's configuration file is served as it is written there, each command of
-//! the page is typed, and the output is compared with the page's. [`page`] says how a page is read, and [`machine`] what
-//! is replaced, because a test has neither your host names nor your ports and directories.
+//! the page is typed, and the output is compared with the page's. [`page`] says how a page is read. [`machine`] says
+//! what is replaced, because a test has neither your host names nor your ports and directories.
 //!
 //! `HOWDAH_BLESS=1 cargo test --workspace --test cli recipes::NAME` writes the output into the page.
 
@@ -71,7 +71,7 @@ fn directory() -> PathBuf {
     repository().join("docs/recipes")
 }
 
-/// Does what a page says, and compares what comes back.
+/// Does what a page says, and compares the output with the page's.
 fn follow(name: &str) {
     let path = directory().join(format!("{}.md", name.replace('_', "-")));
     let text = std::fs::read_to_string(&path)
@@ -90,10 +90,16 @@ fn follow(name: &str) {
     };
     run(&machine, &page.prepared);
     for (config, typed) in &page.servers {
-        assert!(!typed.is_empty(), "{name}: a configuration and no command");
+        assert!(
+            !typed.is_empty(),
+            "{name}: no command follows a configuration"
+        );
         let mut config = config.clone();
         for (text, other) in &page.instead {
-            assert!(config.contains(text), "{name}: {text} is not there");
+            assert!(
+                config.contains(text),
+                "{name}: no {text} in the configuration"
+            );
             config = config.replace(text, &howdah_machine::php::expand_placeholders(other));
         }
         machine.serve(&config);
@@ -114,7 +120,7 @@ fn follow(name: &str) {
         .collect();
     assert!(
         differences.is_empty(),
-        "{}: other output than written:\n{}",
+        "{}: the output differs from the page:\n{}",
         path.display(),
         differences.join("\n")
     );

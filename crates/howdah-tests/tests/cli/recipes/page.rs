@@ -21,11 +21,11 @@ pub struct Page {
     pub files: Vec<(String, String)>,
     /// Commands to run before the first server starts.
     pub before: Vec<String>,
-    /// Texts of configurations, and what replaces them.
+    /// Texts in configurations, and the texts that replace them.
     pub instead: Vec<(String, String)>,
     /// Commands that the page shows before its first configuration.
     pub prepared: Vec<Typed>,
-    /// The configurations, each with what is typed while it is served.
+    /// The configurations, each with the commands that are typed while it is served.
     pub servers: Vec<(String, Vec<Typed>)>,
 }
 
@@ -33,7 +33,7 @@ pub struct Page {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Typed {
     pub command: String,
-    /// The expected output, without the last line's end.
+    /// The expected output, without the line break of its last line.
     pub output: String,
     /// The lines of the page that contain the expected output.
     pub lines: Range<usize>,
@@ -45,7 +45,8 @@ impl Page {
     /// Parses a page.
     ///
     /// # Panics
-    /// If a block or a comment is not closed, or if a comment is not one of those above.
+    /// If a block or a comment is not closed, if a comment is not one of those above, or if output has no
+    /// command.
     pub fn parse(text: &str) -> Page {
         let mut page = Page::default();
         let mut lines = text.lines().enumerate();
@@ -89,7 +90,7 @@ impl Page {
     }
 }
 
-/// Returns the lines until the closing one, and their numbers.
+/// Returns the lines before the closing one, and their numbers.
 fn block<'a>(
     lines: &mut impl Iterator<Item = (usize, &'a str)>,
     close: &str,
@@ -139,7 +140,7 @@ fn commands(block: &str, first: usize, repeated: bool) -> Vec<Typed> {
     typed
 }
 
-/// Returns whether the output is what the page says.
+/// Returns whether the output matches that of the page.
 pub fn is_as_written(expected: &str, output: &str) -> bool {
     let lines = |text: &str| -> Vec<String> {
         let text = text.trim_end();

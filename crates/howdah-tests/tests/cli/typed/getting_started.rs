@@ -16,7 +16,7 @@ fn every_step_of_getting_started_does_what_the_page_says() {
         match step {
             Step::Write { path, text, append } => reader.write(path, text, *append),
             Step::Type { command, output } if command.starts_with("howdah serve ") => {
-                // The reader has stopped the server before with Ctrl-C.
+                // By now, the reader has stopped the previous server with Ctrl-C.
                 drop(server.take());
                 let started = Process::start("the server", &mut reader.command(command));
                 wait_until(&format!("{command}: {output:?}"), DEADLINE, || {

@@ -1,6 +1,6 @@
-//! Types the commands of documents as a reader would, and compares what they print. Every line of output on the page must
-//! be in the real output; `…` stands for any text, and the page may leave lines out. The lines are in the page's order,
-//! except those of logs, which several threads write.
+//! Types the commands of documents as a reader would, and compares what they print. Every line of output on the page
+//! must be in the real output; `…` stands for any text, and the page may omit lines. The lines must be in the page's
+//! order, except those of logs, which several threads write.
 
 mod getting_started;
 mod troubleshooting;
@@ -13,7 +13,7 @@ use howdah_tests::process::wait_until;
 use howdah_tests::rig::{free_address, howdah_program};
 use howdah_tests::scratch::{Scratch, repository};
 
-/// How long a server may take to start, and how long its log may take to have a line.
+/// The longest time that a server may take to start, or that expected output may take to appear.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Returns a document in which these ports are replaced by free ones.
@@ -83,7 +83,7 @@ impl Reader {
 
     /// Types a command and compares what it prints.
     fn check(&self, command: &str, expected: &[String]) {
-        // These show what a server has done a moment ago.
+        // These commands show what a server has just done, so they are repeated until they show it.
         let is_awaited = command.starts_with("cat ") || command.starts_with("howdah status");
         let mut printed = String::new();
         let mut run = || {
@@ -124,7 +124,8 @@ fn contains_in_order(printed: &str, expected: &[String]) -> bool {
         .all(|wanted| lines.any(|line| fits(wanted, line)))
 }
 
-/// Returns whether a printed line is the page's, in which `…` is any text. A line of a header ends with a CR.
+/// Returns whether a printed line matches that of the page, in which `…` stands for any text. The CR at the end of a
+/// header line is ignored.
 fn fits(wanted: &str, printed: &str) -> bool {
     let printed = printed.trim_end();
     let mut parts = wanted.split('…');

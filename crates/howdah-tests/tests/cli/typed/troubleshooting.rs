@@ -7,7 +7,7 @@ use howdah_tests::rig::is_root;
 
 use super::{DEADLINE, Reader, Step, commands_of, contains, page_with_free_ports};
 
-/// The site that has all troubles.
+/// The files of the site. Together with the configurations, they cause every trouble of the page.
 const SITE: &[(&str, &str)] = &[
     (
         "index.php",
@@ -41,7 +41,8 @@ enum Trouble {
     Locked,
 }
 
-/// The sections of the page with commands, in its order; a section with several blocks is there several times.
+/// The sections of the page that have commands, in the page's order. A section with several blocks is listed several
+/// times.
 const SECTIONS: &[(&str, Trouble)] = &[
     ("When something is wrong", Trouble::Plain),
     ("A white page", Trouble::Plain),
@@ -129,7 +130,7 @@ fn config_of(trouble: Trouble, http: &str, https: &str) -> String {
         Trouble::Plain | Trouble::Locked => {
             format!("{plain}{site}deny = [\"/private/**\"]\ncache = \"on\"\n")
         }
-        // The long script must not delay the end of the test.
+        // Otherwise the stop would wait for the long script, which would delay the test.
         Trouble::Busy => {
             format!("{plain}[timeouts]\nstop = \"0ms\"\n[pool.www]\nmax_children = 1\n{site}")
         }

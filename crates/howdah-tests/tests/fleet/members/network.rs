@@ -1,4 +1,4 @@
-//! A network of this test's own: a bridge, and a namespace for each node, linked to it.
+//! A network of the test's own: a bridge, and for each node a namespace that is linked to it.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -7,14 +7,14 @@ use std::process::Command;
 use howdah_tests::scratch::run;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Namespaces that are deleted when this value is dropped. They are named after the process, so no other test uses
-/// them.
+/// The namespaces of the network, which are deleted when this value is dropped. Their names contain the id of the test
+/// process, so no other test uses them.
 pub struct NodeNetwork {
     prefix: String,
     nodes: Vec<String>,
 }
 
-/// The last number of the first node's address.
+/// The last part of the first node's address.
 const FIRST: usize = 2;
 
 fn ip(words: &[&str]) {
@@ -37,7 +37,7 @@ impl NodeNetwork {
         if !made.status.success() {
             let said = String::from_utf8_lossy(&made.stderr).into_owned();
             eprintln!(
-                "SKIPPED: no network namespace may be made here: {}",
+                "SKIPPED: network namespaces cannot be created here: {}",
                 said.trim()
             );
             return None;
@@ -88,7 +88,7 @@ impl NodeNetwork {
         command
     }
 
-    /// Returns a function that makes the calling thread use the network from that node.
+    /// Returns a function that moves the calling thread to the network of that node.
     pub fn enter(&self, node: &str) -> impl Fn() + Send + Sync + use<> {
         let path = format!("/run/netns/{}", self.space(node));
         move || {
@@ -110,12 +110,12 @@ impl NodeNetwork {
         ]);
     }
 
-    /// Drops everything that this node sends to the other.
+    /// Makes this node drop everything that it sends to the other.
     pub fn part(&self, node: &str, other: &str) {
         ip(&["-n", &self.space(node), "route", "add", "blackhole", other]);
     }
 
-    /// Stops dropping it.
+    /// Reverses [`NodeNetwork::part`].
     pub fn mend(&self, node: &str, other: &str) {
         ip(&["-n", &self.space(node), "route", "del", "blackhole", other]);
     }
@@ -125,7 +125,7 @@ impl Drop for NodeNetwork {
     fn drop(&mut self) {
         let nodes = self.nodes.iter().map(String::as_str);
         for node in nodes.chain(["hub"]) {
-            // A namespace that was not created does not exist.
+            // A namespace may not exist, because creating it failed.
             let _ = Command::new("/usr/sbin/ip")
                 .args(["netns", "del", &self.space(node)])
                 .output();

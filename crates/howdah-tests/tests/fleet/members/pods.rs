@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::network::NodeNetwork;
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
-/// The script from which a shop's pages come, and which writes them.
+/// The script that shows a shop's page, and writes to it.
 const PAGE: &str = r#"<?php
 $db = new PDO('sqlite:DATABASE', null, null, [PDO::ATTR_TIMEOUT => 20]);
 if (isset($_GET['write'])) {
@@ -27,7 +27,7 @@ if (isset($_GET['write'])) {
 }
 echo 'edition=', $db->query('SELECT edition FROM page')->fetchColumn();
 "#;
-/// The chart's configuration, as far as it matters here; the address is replaced by the pod's.
+/// The part of the chart's configuration that matters here. `ADDRESS` is replaced by the pod's address.
 const CONFIG: &str = r#"
 user = "root"
 listen = "ADDRESS:8080"
@@ -87,14 +87,15 @@ pub struct PodCluster {
     /// The pods by their slot in the load balancer.
     pub pods: Vec<Option<Pod>>,
     addresses: Vec<String>,
-    /// The pods' `[[job]]` sections; `MEMBER` is a pod's name, and `SHARED` a directory of all pods.
+    /// The pods' `[[job]]` sections; `MEMBER` stands for the pod's name, and `SHARED` for a directory that all pods
+    /// use.
     jobs: String,
     started: usize,
 }
 
 impl PodCluster {
-    /// Starts this many pods on as many nodes, all of which serve pages from the cache. Returns `None` where namespaces
-    /// are forbidden.
+    /// Starts this many pods, each on a node of its own, and waits until the load balancer finds them ready. Returns
+    /// `None` where namespaces cannot be created.
     pub fn start(name: &str, pods: usize, jobs: &str) -> Option<PodCluster> {
         let mut network = NodeNetwork::new(name)?;
         let scratch = Scratch::new(name);
@@ -231,24 +232,26 @@ impl PodCluster {
         });
     }
 
-    /// Terminates a pod in order: it leaves the Service, `preStop` finishes, SIGTERM follows, and its requests end.
+    /// Terminates a pod as the chart does: it is removed from the Service, `preStop` waits until its requests have
+    /// ended, and SIGTERM follows.
     pub fn end(&mut self, place: usize) {
         self.order(&format!("set server fleet/m{place} state drain"));
         // This is the condition for which preStop waits.
-        wait_until("its requests to end", MAX_WAIT, || {
+        wait_until("the pod's requests to end", MAX_WAIT, || {
             self.statistic(place, "scur") == "0"
         });
         let mut pod = self.pods[place].take().expect("a pod");
         pod.process.signal(Signal::TERM);
-        let ended = pod.process.wait_exit(MAX_WAIT).expect("it ends");
+        let ended = pod.process.wait_exit(MAX_WAIT).expect("the pod exits");
         assert!(ended.success(), "{}", pod.process.log());
     }
 
-    /// Terminates a pod by the signal only: the pod reports that it is not ready, and the load balancer has to notice.
+    /// Terminates a pod by a signal alone: the pod reports that it is not ready, and the load balancer has to notice
+    /// this.
     pub fn end_by_signal(&mut self, place: usize) {
         let mut pod = self.pods[place].take().expect("a pod");
         pod.process.signal(Signal::QUIT);
-        let ended = pod.process.wait_exit(MAX_WAIT).expect("it ends");
+        let ended = pod.process.wait_exit(MAX_WAIT).expect("the pod exits");
         assert!(ended.success(), "{}", pod.process.log());
     }
 
@@ -260,7 +263,7 @@ impl PodCluster {
         self.wait_until_up(place);
     }
 
-    /// A node dies: first its link, then all of its processes.
+    /// Loses a node: disconnects it, and then kills all processes of its pod. Returns the pod.
     pub fn lose(&mut self, place: usize) -> Pod {
         let mut pod = self.pods[place].take().expect("a pod");
         self.network.unplug(&pod.node);
@@ -292,7 +295,7 @@ impl PodCluster {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Returns a pod's status of the fleet.
+    /// Returns the status of the fleet as a pod reports it.
     pub fn fleet(&self, place: usize) -> serde_json::Value {
         let status = self.control(place, &["status", "--json"]);
         let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");

@@ -1,5 +1,5 @@
-//! What Kubernetes does to a fleet: a rolling update, fewer pods, lost nodes and cut links. In the meantime visitors
-//! read and an author writes, and no page is older than an acknowledged write.
+//! What Kubernetes does to a fleet: a rolling update, fewer pods, lost nodes and broken links. In the meantime,
+//! visitors read and an author writes, and no page is older than an acknowledged write.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn goes_on(visitors: &Visitors) {
 
 fn show(what: &str, seen: &VisitorResults) {
     println!(
-        "{what}: {} answers, {} of them from the cache, {} writes, {} old, {} failed, {} failed writes, slowest {:?}",
+        "{what}: {} responses, {} of them from the cache, {} writes, {} old, {} failed, {} failed writes, slowest {:?}",
         seen.answers,
         seen.hits,
         seen.writes,
@@ -64,7 +64,7 @@ fn rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() {
         .map(|pod| pod.name.clone())
         .collect();
     for place in 0..PODS {
-        // Alternates between the chart's way and the signal only.
+        // Every second pod is terminated as the chart does it, and the others by the signal alone.
         match place % 2 {
             0 => cluster.end(place),
             _ => cluster.end_by_signal(place),
@@ -98,12 +98,12 @@ fn lost_node_and_a_cut_off_one_make_no_page_old() {
     // One pod cannot reach Valkey, and still receives requests.
     let valkey = cluster.valkey.clone();
     cluster.network.part("n2", &valkey);
-    wait_until("the others to miss it", MAX_WAIT, || {
+    wait_until("the other members to miss it", MAX_WAIT, || {
         let silent = cluster.fleet(0)["silent"].clone();
         silent.as_array().is_some_and(|silent| !silent.is_empty())
     });
     let (answers, _) = visitors.answers();
-    wait_until("answers meanwhile", MAX_WAIT, || {
+    wait_until("responses in the meantime", MAX_WAIT, || {
         visitors.answers().0 > answers + 50
     });
     cluster.network.mend("n2", &valkey);
@@ -114,28 +114,28 @@ fn lost_node_and_a_cut_off_one_make_no_page_old() {
     let visitors = self::visitors(&cluster);
     goes_on(&visitors);
     let lost = cluster.lose(1);
-    wait_until("the others to miss it", MAX_WAIT, || {
+    wait_until("the other members to miss it", MAX_WAIT, || {
         cluster.pods[0].as_ref().is_some_and(|pod| {
             let log = pod.process.log();
             log.contains("FleetMemberSilent") && log.contains(&lost.name)
         })
     });
     let (answers, _) = visitors.answers();
-    wait_until("answers meanwhile", MAX_WAIT, || {
+    wait_until("responses in the meantime", MAX_WAIT, || {
         visitors.answers().0 > answers + 50
     });
-    // Kubernetes has deleted its pod: an administrator confirms that.
+    // Kubernetes has deleted the pod of the lost node, and an administrator confirms that.
     cluster.control(0, &["cache", "forget", &lost.name]);
     cluster.wait_for_members(PODS - 1);
     goes_on(&visitors);
     let seen = visitors.stop();
     show("a lost node", &seen);
-    // The requests that it was handling are lost with it: at most one of each visitor.
+    // The requests that the node was handling are lost with it: at most one of each visitor.
     assert!(seen.failed.len() <= 6, "{:?}", seen.failed);
     assert!(seen.failed_writes.len() <= 1, "{:?}", seen.failed_writes);
 }
 
-/// Runs until the file `end` exists, and prints the member's name.
+/// A job that writes the member's name to `runs`, and runs until the file `end` exists.
 const JOB: &str = r#"
 [[job]]
 name = "long"
@@ -170,10 +170,10 @@ fn run_of_a_cut_off_member_continues_and_another_member_has_the_next() {
     assert!(list.contains("job long: running"), "{list}");
     cluster.network.mend(&held.node, &cluster.valkey);
     let replaced = format!("so {} now runs the job, too", other.name);
-    wait_until("it to hear of that", MAX_WAIT, || {
+    wait_until("the first member to hear of the next run", MAX_WAIT, || {
         let log = held.process.log();
         log.contains("error JobLockLost job=long:") && log.contains(&replaced)
     });
     cluster.scratch.write("end", "");
-    wait_until("runs to go on", MAX_WAIT, || runs().len() > 3);
+    wait_until("further runs", MAX_WAIT, || runs().len() > 3);
 }

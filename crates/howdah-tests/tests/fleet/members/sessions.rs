@@ -17,11 +17,11 @@ if (isset($_GET['count'])) { $n = $_SESSION['n'] ?? 0; usleep(1000); $_SESSION['
 echo 'hello ', $_SESSION['name'] ?? 'stranger', ' ', $_SESSION['n'] ?? 0;
 "#;
 
-/// Returns the lines of docs/several-servers.md, for this Valkey.
+/// Returns the configuration of docs/several-servers.md, with the address of this Valkey.
 fn of_the_guide(valkey: &Valkey) -> String {
     let page = repository().join("docs/several-servers.md");
     let page = std::fs::read_to_string(page).expect("the page");
-    let lines = page.split("```toml\n").nth(1).expect("its lines");
+    let lines = page.split("```toml\n").nth(1).expect("a configuration");
     let lines = lines.split("```").next().unwrap_or_default();
     let path = "tcp://valkey.example.org:6379?auth=secret&database=1";
     assert!(lines.contains(path), "{lines}");
@@ -40,7 +40,7 @@ fn get(member: &Fixture, path: &str, cookie: &str) -> Response {
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: site\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
     );
-    exchange(member.address(), request.as_bytes()).expect("an answer")
+    exchange(member.address(), request.as_bytes()).expect("a response")
 }
 
 fn login(member: &Fixture) -> String {
@@ -101,6 +101,9 @@ fn sessions_in_local_files_are_advised_against_where_there_is_a_fleet() {
     let fleet = "[fleet]\nvalkey = \"redis://127.0.0.1:1\"";
     let said = check(fleet, "files");
     assert!(said.contains(ADVICE), "{said}");
-    assert!(!check("", "files").contains(ADVICE), "one server");
+    assert!(
+        !check("", "files").contains(ADVICE),
+        "advice without a fleet"
+    );
     assert!(!check(fleet, "redis").contains(ADVICE));
 }

@@ -1,5 +1,5 @@
 //! Visitors of a site behind the load balancer, and an author who writes: every response is compared with the state
-//! that had been written when its request was sent.
+//! that had been written before its request was sent.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use howdah_tests::http::{Response, exchange};
 
-/// Counts of failures and successes.
+/// The counts and messages that the visitors' threads collect.
 #[derive(Debug, Default)]
 struct VisitorCounters {
     answers: AtomicU64,
@@ -24,7 +24,7 @@ struct VisitorCounters {
     slowest: Mutex<Duration>,
 }
 
-/// Running visitors; see [`Visitors::stop`].
+/// Running visitors. [`Visitors::stop`] returns their results.
 pub struct Visitors {
     counts: Arc<VisitorCounters>,
     threads: Vec<JoinHandle<()>>,
@@ -65,8 +65,8 @@ fn ask(address: SocketAddr, request: &str) -> Result<Response, String> {
 }
 
 impl Visitors {
-    /// Starts this many readers and one author, who all connect to this address; `enter` puts a thread into the
-    /// network.
+    /// Starts this many readers and one author, who all connect to this address; each thread calls `enter` first, which
+    /// moves it to the network.
     pub fn start(
         address: SocketAddr,
         readers: usize,
@@ -90,7 +90,7 @@ impl Visitors {
             enter();
             while !author.stops.load(Ordering::SeqCst) {
                 write(&author, address);
-                // Pages stay in the cache for a while.
+                // Without a pause between the writes, no page would stay in the cache.
                 std::thread::park_timeout(Duration::from_millis(300));
             }
         }));
@@ -108,7 +108,7 @@ impl Visitors {
         self.counts.writes.load(Ordering::SeqCst)
     }
 
-    /// Stops the visitors' threads.
+    /// Stops the visitors' threads, and returns their results.
     pub fn stop(self) -> VisitorResults {
         self.counts.stops.store(true, Ordering::SeqCst);
         for thread in self.threads {

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use super::{IN_TIME, LEASE, TestFleet};
 
-/// The site as its servers have it, with a table that appears on no page.
+/// The site as its servers configure it. The table `log` appears on no page.
 const SITE: &str =
     "[[site]]\nname = \"one\"\nroot = \".\"\ncache = \"on\"\ncache_ignore_writes = [\"log\"]\n";
 
@@ -50,8 +50,8 @@ impl MachineWithoutServer {
         command
     }
 
-    /// Starts a script that writes an edition and then waits until its standard input ends. Returns once all members
-    /// show the edition.
+    /// Starts a script that writes an edition, waits until its standard input ends, and then runs the code `then`.
+    /// Returns once all members show the edition.
     fn held(&self, fleet: &mut TestFleet, then: &str) -> (Child, ChildStdin) {
         fleet.edition += 1;
         let code = update(fleet.edition) + "fgets(STDIN);" + then;
@@ -66,7 +66,7 @@ impl MachineWithoutServer {
                 member.get("/page.php").text() == new
             });
         }
-        // The script does not impair the other members.
+        // The members work normally while the script runs.
         fleet.works();
         (child, held)
     }
@@ -110,13 +110,19 @@ fn command_line_writes_without_a_server_are_seen_on_all_members() {
     assert_eq!(elsewhere.php("$db->exec('DELETE FROM log');"), fine(0));
     assert!(fleet.read(0) && fleet.read(1), "no page shows that table");
     assert_eq!(elsewhere.php("howdah_cache_purge('/page.php');"), fine(0));
-    assert!(!fleet.read(0) && !fleet.read(1), "a purge is for all");
-    // Without sites, the command does not know their rules.
+    assert!(
+        !fleet.read(0) && !fleet.read(1),
+        "a purge reaches all members"
+    );
+    // Without the sites in its configuration, the command does not know which writes they ignore.
     elsewhere.configure(&fleet.valkey.url(), "");
     fleet.all_hit();
     assert_eq!(elsewhere.php("$db->exec('DELETE FROM log');"), fine(0));
-    assert!(!fleet.read(0) && !fleet.read(1), "any write is one");
-    assert_eq!(guests(&fleet), [""; 0], "all have left");
+    assert!(
+        !fleet.read(0) && !fleet.read(1),
+        "every write invalidates pages"
+    );
+    assert_eq!(guests(&fleet), [""; 0], "all scripts have left the fleet");
     fleet.works();
 }
 
@@ -131,10 +137,10 @@ fn script_that_runs_on_is_heard_while_it_runs_and_killed_it_is_a_member_that_is_
     let names = guests(&fleet);
     assert_eq!(names.len(), 1, "{names:?}");
     assert!(names[0].starts_with(&format!("worker/php/{}", child.id())));
-    child.kill().expect("it runs");
-    child.wait().expect("it has ended");
+    child.kill().expect("the command runs");
+    child.wait().expect("the command has exited");
     let end = end.recv_timeout(Duration::from_secs(20));
-    assert!(end.is_ok(), "its script has ended, too");
+    assert!(end.is_ok(), "its script has exited, too");
     is_missed_until_it_is_forgotten(&mut fleet, &names[0]);
 }
 
@@ -142,7 +148,10 @@ fn is_missed_until_it_is_forgotten(fleet: &mut TestFleet, name: &str) {
     fleet.members[0].wait_for_log(&["FleetMemberSilent", name]);
     wait_until("m0 to miss it", Duration::from_secs(20), || !fleet.read(0));
     fleet.write(1);
-    assert!(!fleet.read(0), "it may have written unheard");
+    assert!(
+        !fleet.read(0),
+        "the script may have written without telling the members"
+    );
     let forget = fleet.members[0].control(&["cache", "forget", name]);
     assert!(forget.status.success(), "{forget:?}");
     fleet.works();
@@ -157,7 +166,7 @@ fn script_that_writes_on_while_valkey_hangs_is_named_to_be_forgotten() {
     fleet.valkey.signal(Signal::STOP);
     let begun = Instant::now();
     drop(held);
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("the command exits");
     assert!(begun.elapsed() < IN_TIME, "{:?}", begun.elapsed());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(7), "{said}");
@@ -213,7 +222,7 @@ fn script_is_not_affected_by_a_valkey_failure_and_its_user_is_told() {
     assert!(said.contains("howdah.toml") && said.contains("WritesNotTold"));
 }
 
-/// Does what the message says remains to be done.
+/// Purges all pages, as the message advises.
 fn purge(fleet: &TestFleet) {
     let purge = fleet.members[0].control(&["cache", "purge", "--all"]);
     assert!(purge.status.success(), "{purge:?}");
@@ -230,7 +239,7 @@ fn script_that_writes_nothing_does_not_reach_valkey() {
     elsewhere.configure(&format!("redis://{address}"), SITE);
     let read = "$db->query('SELECT edition FROM page')->fetchAll(); exit(3);";
     assert_eq!(elsewhere.php(read), (Some(3), String::new()));
-    assert!(listener.accept().is_err(), "nobody has come");
+    assert!(listener.accept().is_err(), "no client has connected");
     let (code, said) = elsewhere.php(&update(1));
     assert_eq!(code, Some(0));
     assert!(said.contains("FleetWriteUnheard"), "{said}");

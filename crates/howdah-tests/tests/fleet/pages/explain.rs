@@ -15,13 +15,13 @@ fn store(fleet: &TestFleet) {
     let request = b"GET /page.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     for member in &fleet.members {
         wait_until("a page from the cache", Duration::from_secs(20), || {
-            let page = http::exchange(member.address(), request).expect("an answer");
+            let page = http::exchange(member.address(), request).expect("a response");
             page.header("X-Cache") == Some("HIT")
         });
     }
 }
 
-/// Returns the output of a member about the page.
+/// Returns what a member says about the page.
 fn explain(fleet: &TestFleet, member: usize, more: &[&str]) -> String {
     let words = [&["cache", "explain", "http://a/page.php"], more].concat();
     let output = fleet.members[member].control(&words);
@@ -29,7 +29,7 @@ fn explain(fleet: &TestFleet, member: usize, more: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Returns the line about a member in that output.
+/// Returns the line about `member` in the output.
 fn line<'t>(text: &'t str, member: &str) -> &'t str {
     let start = format!("{member}: ");
     let line = text.lines().find_map(|line| line.strip_prefix(&start));
@@ -42,7 +42,7 @@ fn explain_asks_all_members_and_names_those_that_do_not_respond() {
     store(&fleet);
     let text = explain(&fleet, 0, &[]);
     assert!(text.contains("\nstored: fresh; status 200"), "{text}");
-    // If the machine stalls, a member says first that it has no lease at the moment.
+    // If the machine has stalled, the line may begin with a note that the member has no lease at the moment.
     for member in ["m1", "m2"] {
         assert!(
             line(&text, member).contains("stored: fresh; status 200"),
@@ -70,7 +70,7 @@ fn explain_asks_all_members_and_names_those_that_do_not_respond() {
     );
     signal(front, Signal::CONT);
     store(&fleet);
-    // m2 serves visitors before its connection to Valkey has caught up.
+    // m2 serves visitors before it has caught up with the messages from Valkey.
     wait_until(
         "m2 to say what it has stored",
         Duration::from_secs(20),
@@ -92,7 +92,7 @@ fn without_valkey_a_page_is_explained_for_the_server_that_is_asked() {
     fleet.valkey.start_again();
     fleet.works();
     store(&fleet);
-    // The members respond on new connections.
+    // The members answer each other once they have reconnected to Valkey.
     wait_until("m1 to answer", Duration::from_secs(20), || {
         line(&explain(&fleet, 0, &[]), "m1").starts_with("stored: ")
     });
@@ -116,7 +116,7 @@ fn questions_and_answers_of_strangers_cost_no_member_anything() {
     fleet.valkey.command(&["EVAL", flood, "1", questions]);
     fleet.read(0);
     fleet.read(1);
-    // One second after the flood at the earliest, questions are answered again.
+    // Questions are answered again one second after the flood at the earliest.
     wait_until("m1 to answer", Duration::from_secs(20), || {
         line(&explain(&fleet, 0, &[]), "m1").starts_with("stored: ")
     });

@@ -1,5 +1,5 @@
-//! Several servers with one page cache: no reader of any of them sees a page that is older than an acknowledged write,
-//! whatever happens to Valkey and to the servers, and no server stops responding.
+//! Several servers share one page cache. Whatever happens to Valkey and to the servers, no reader of any server sees a
+//! page that is older than an acknowledged write, and no server stops responding.
 
 mod command_line;
 mod explain;
@@ -28,11 +28,12 @@ if (isset($_GET['write'])) {
 echo 'edition=', $db->query('SELECT edition FROM page')->fetchColumn();
 "#;
 
-/// How long a lease lasts, and slightly more than the time that a writer waits for one.
+/// How long a lease lasts.
 const LEASE: &str = "1s";
+/// Slightly more than the time for which a writer waits for a lease to expire.
 const LEASE_OUT: Duration = Duration::from_millis(1500);
-/// Operations that normally take no longer than a lease take longer on a busy machine; an operation that hangs takes a
-/// minute.
+/// The limit for operations that normally take no longer than a lease, but take longer on a busy machine. An operation
+/// that hangs takes a minute.
 const IN_TIME: Duration = Duration::from_secs(15);
 
 struct TestFleet {
@@ -93,8 +94,7 @@ impl TestFleet {
         }
     }
 
-    /// Reads a page from a member. The page must not be older than the last acknowledged write. Returns whether it was
-    /// stored.
+    /// Reads the page from a member, and checks that it shows the last edition. Returns whether it came from the cache.
     fn read(&self, member: usize) -> bool {
         let page = self.members[member].get("/page.php");
         assert_eq!(
@@ -122,7 +122,7 @@ impl TestFleet {
         }
     }
 
-    /// Writes on each member, after which all members show the new edition and serve it from the cache again.
+    /// Writes on each member, and checks that all members then show the new edition and serve it from the cache again.
     fn works(&mut self) {
         for writer in 0..self.members.len() {
             self.all_hit();
@@ -147,7 +147,8 @@ impl TestFleet {
         assert!(took < Duration::from_millis(500), "{took:?}");
     }
 
-    /// Returns the shortest of some writes: a busy machine may delay one, but a lease delays each.
+    /// Returns how long the fastest of five writes took: a busy machine may delay one of them, but a lease would delay
+    /// each.
     fn quickest_write(&mut self) -> Duration {
         let took = (0..5).map(|_| self.write(0));
         took.min().expect("five writes")
@@ -170,7 +171,7 @@ fn write_on_one_member_is_seen_on_all() {
     assert!(took[30] < Duration::from_millis(500), "{took:?}");
     let purge = fleet.members[0].control(&["cache", "purge", "--all"]);
     assert!(purge.status.success(), "{purge:?}");
-    assert!(!fleet.read(2), "a purge is for all");
+    assert!(!fleet.read(2), "a purge reaches all members");
     let status = fleet.members[1].status();
     assert_eq!(status["cache"]["fleet"]["members"], 4, "{status}");
 }
@@ -183,10 +184,13 @@ fn stopped_server_serves_no_stale_page_when_it_continues() {
     let took = fleet.write(0);
     assert!(
         took > Duration::from_millis(500),
-        "it waits for the lease: {took:?}"
+        "the write waits for the lease to expire: {took:?}"
     );
     let again = fleet.quickest_write();
-    assert!(again < Duration::from_millis(500), "once: {again:?}");
+    assert!(
+        again < Duration::from_millis(500),
+        "only the first write waits: {again:?}"
+    );
     signal(front, Signal::CONT);
     fleet.read(1);
     fleet.works();
@@ -234,7 +238,7 @@ fn server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
     let died = fleet.members.pop().expect("two members");
     fleet.write(0);
     wait_until("m0 to miss m1", Duration::from_secs(20), || !fleet.read(0));
-    assert!(!fleet.read(0), "m1 may write unheard");
+    assert!(!fleet.read(0), "m1 may write without telling m0");
     let forget = fleet.members[0].control(&["cache", "forget", "m1"]);
     assert!(forget.status.success(), "{forget:?}");
     fleet.works();
@@ -247,7 +251,7 @@ fn server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
 fn unpublished_write_of_a_dead_member_is_seen_once_it_is_forgotten() {
     let (mut fleet, links) = linked("fleet-unheard", "");
     links[1].set(LinkMode::Held);
-    // The write waits for the others' leases; the other members are not notified.
+    // The write waits for the leases of the other members to expire, because they cannot be notified.
     fleet.write(1);
     fleet.members[1].kill_all();
     let died = fleet.members.pop().expect("two members");
@@ -261,7 +265,7 @@ fn unpublished_write_of_a_dead_member_is_seen_once_it_is_forgotten() {
 fn server_that_is_silent_for_long_is_forgotten_and_writes_nothing_until_it_is_back() {
     let (mut fleet, links) = linked("fleet-fenced", "forget_after = \"3s\"");
     links[1].set(LinkMode::Held);
-    // Until the other members forget it, it may write without notifying them.
+    // Until the other members forget m1, it may write without notifying them.
     fleet.write(1);
     let m0 = |fleet: &TestFleet| fleet.members[0].get("/page.php").header("X-Cache") == Some("HIT");
     wait_until("m0 to forget m1", Duration::from_secs(30), || m0(&fleet));
@@ -275,9 +279,9 @@ fn server_that_is_silent_for_long_is_forgotten_and_writes_nothing_until_it_is_ba
     let reset = fleet.members[0].get(&format!("/page.php?write={}", fleet.edition));
     assert_eq!(reset.text(), "written");
     let post = "POST /page.php?write=1000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    let refused = http::exchange(fleet.members[1].address(), post.as_bytes()).expect("an answer");
+    let refused = http::exchange(fleet.members[1].address(), post.as_bytes()).expect("a response");
     assert_eq!(refused.header("Howdah-Error"), Some("FleetFenced"));
-    assert!(!fleet.read(1), "it renders");
+    assert!(!fleet.read(1), "m1 renders the page");
     let purge = fleet.members[1].control(&["cache", "purge", "--all"]);
     assert!(!purge.status.success(), "{purge:?}");
     links[1].set(LinkMode::Open);

@@ -1,4 +1,4 @@
-//! The script that Valkey runs behaves like the model's registry.
+//! Checks that the script that Valkey runs behaves like the registry of the model.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ struct MemberSession {
 
 fn comparable(reply: &RegistryReply<InvalidationText>) -> RegistryReply<InvalidationText> {
     let mut reply = reply.clone();
-    // The script and the model each have their own incarnation.
+    // The script and the model have different incarnations.
     reply.incarnation = "".into();
     reply.rows.sort_by_key(|row| row.session);
     reply
@@ -70,7 +70,7 @@ fn script_does_what_the_model_does() {
                 session: of.session,
             },
             (_, Some(of)) => RegistryRequest::Sync {
-                // Occasionally it is another member's, or an exchange that is late.
+                // Occasionally the incarnation is another one, or the count is that of an exchange that arrives late.
                 incarnation: match numbers.below(20) {
                     0 => "another".into(),
                     _ => incarnation.clone(),
@@ -92,7 +92,7 @@ fn script_does_what_the_model_does() {
                     .filter(|s| s % 3 == 0)
                     .collect(),
                 fenced: match numbers.below(8) {
-                    // Occasionally it has moved in the meantime.
+                    // Occasionally the row has changed in the meantime.
                     0 => model.rows.first(),
                     1 => model.rows.last(),
                     _ => None,

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use super::TestFleet;
 
-/// The permissions that docs/fleet.md says a user needs.
+/// The permissions that a user needs according to docs/fleet.md.
 const USER: &str =
     "~howdah:* &howdah:* +@read +@write +@pubsub +@scripting +@connection -@dangerous +info +wait";
 
@@ -37,7 +37,7 @@ fn valkey_is_reached_by_tls_as_a_user_who_may_do_what_the_document_says() {
     let mut fleet = TestFleet::start_on("fleet-tls", valkey, &[url.clone(), url], "", trusting);
     fleet.works();
     let log = fleet.members[0].log();
-    assert!(!log.contains("cret"), "the password is in no log: {log}");
+    assert!(!log.contains("cret"), "the password is in the log: {log}");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn cluster_is_reached_by_tls_as_a_user_whom_each_node_lets_in() {
     for node in &cluster.nodes {
         node.command(&user);
     }
-    // A replica names the primary.
+    // The member is configured with the address of a replica, which names the primary.
     let replica = cluster.nodes.pop().expect("a replica");
     let url = format!(
         "rediss+cluster://fleet:se%3Acret@localhost:{}",
@@ -206,5 +206,5 @@ fn cluster_is_reached_by_tls_as_a_user_whom_each_node_lets_in() {
     );
     fleet.works();
     let log = fleet.members[0].log();
-    assert!(!log.contains("cret"), "the password is in no log: {log}");
+    assert!(!log.contains("cret"), "the password is in the log: {log}");
 }

@@ -21,9 +21,9 @@ use rustix::process::Signal;
 
 const MEMBERS: usize = 4;
 const LEASE: &str = "1s";
-/// Longer than a lease, and than the time that others wait for it.
+/// A time longer than a lease, and longer than other members wait for a lease to expire.
 const LEASE_OUT: Duration = Duration::from_millis(1500);
-/// A fault ends after this long, whatever has happened.
+/// The time after which a fault ends, whatever has happened.
 const MAX_FAULT_TIME: Duration = Duration::from_secs(5);
 
 /// The number of responses between two faults of a long run.
@@ -64,7 +64,8 @@ const FAULTS: [Fault; 10] = [
     Fault::ValkeyEmptied,
 ];
 
-/// By default, WordPress limits how often a visitor may comment, and holds back a first comment.
+/// Lifts the limit on how often a visitor may comment. WordPress also holds back first comments by default, which
+/// `PREPARE` changes.
 const PLUGIN: &str = "<?php
 add_filter('wp_is_comment_flood', '__return_false', 99);
 ";
@@ -128,7 +129,7 @@ impl WordpressFleet {
         (fleet, blog)
     }
 
-    /// Waits until all readers get pages from the cache of every member.
+    /// Waits until readers have got several pages from the cache of every member.
     fn works(&self, blog: &FleetBlog) {
         let before: Vec<u64> = (0..MEMBERS).map(|member| blog.hits_of(member)).collect();
         wait_until("hits of all members", Duration::from_secs(90), || {
@@ -136,7 +137,8 @@ impl WordpressFleet {
         });
     }
 
-    /// Waits until a lease has expired and something has been written: all people may be waiting for the fault.
+    /// Waits until a lease has expired and something has been written, but at most for `MAX_FAULT_TIME`, because
+    /// everyone may be waiting for the fault to end.
     fn lasts(&self, blog: &FleetBlog) {
         let counts = &blog.counts;
         let writes = || {
@@ -174,12 +176,18 @@ impl WordpressFleet {
         let rest = [(member + 2) % MEMBERS, (member + 3) % MEMBERS];
         match fault {
             Fault::Kill => {
-                let mut kills = blog.kills.lock().expect("nobody panics with it");
+                let mut kills = blog
+                    .kills
+                    .lock()
+                    .expect("no thread panics while it holds the lock");
                 kills.push((Instant::now(), None));
                 drop(kills);
                 self.members[member].kill_all();
-                let mut kills = blog.kills.lock().expect("nobody panics with it");
-                kills.last_mut().expect("it was pushed").1 = Some(Instant::now());
+                let mut kills = blog
+                    .kills
+                    .lock()
+                    .expect("no thread panics while it holds the lock");
+                kills.last_mut().expect("the kill was recorded").1 = Some(Instant::now());
                 drop(kills);
                 self.lasts(blog);
                 self.members[member].start_again();
@@ -198,7 +206,7 @@ impl WordpressFleet {
             Fault::TwoPartitions => {
                 self.set(&half, LinkMode::Held);
                 self.lasts(blog);
-                // The other members lose the connection while these get it back.
+                // The other members lose their connection when these get theirs back.
                 self.set(&rest, LinkMode::Held);
                 self.set(&half, LinkMode::Open);
                 self.lasts(blog);
@@ -221,7 +229,7 @@ impl WordpressFleet {
     }
 }
 
-/// Stops the people, also when something fails.
+/// Stops the people when it is dropped, even if the test fails.
 struct StopPeopleOnDrop<'a>(&'a FleetBlog);
 
 impl Drop for StopPeopleOnDrop<'_> {
@@ -272,13 +280,19 @@ fn no_page_is_old_and_none_is_wrong_while_servers_are_killed_paused_and_cut_off(
             faults += 1;
             let answers = || blog.counts.answers.load(Ordering::SeqCst);
             let enough = wanted.map_or(0, |wanted| wanted.min(answers() + CALM));
-            wait_until("answers without a fault", Duration::from_secs(600), || {
-                answers() >= enough
-            });
+            wait_until(
+                "responses without a fault",
+                Duration::from_secs(600),
+                || answers() >= enough,
+            );
         }
         drop(over);
     });
-    let mut took = blog.took.lock().expect("nobody panics with it").clone();
+    let mut took = blog
+        .took
+        .lock()
+        .expect("no thread panics while it holds the lock")
+        .clone();
     took.sort_unstable();
     println!(
         "{faults} faults in {:?}: {:?}; writes: p50 {} ms, p99 {} ms, longest {} ms",
@@ -288,7 +302,10 @@ fn no_page_is_old_and_none_is_wrong_while_servers_are_killed_paused_and_cut_off(
         took[took.len() * 99 / 100],
         took[took.len() - 1],
     );
-    let mistakes = blog.mistakes.lock().expect("nobody panics with it");
+    let mistakes = blog
+        .mistakes
+        .lock()
+        .expect("no thread panics while it holds the lock");
     assert!(
         mistakes.is_empty(),
         "{} mistakes, among them:\n{}",

@@ -1,5 +1,5 @@
-//! The people who use a WordPress: readers, writers and commenters, all through the load balancer. Each checks every
-//! response: a page without something that was acknowledged as written before the page was requested is old.
+//! The people who use a WordPress: readers, writers and commenters, all through the load balancer. Each of them checks
+//! every response: a page is old if it lacks something whose write was acknowledged before the page was requested.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use howdah_tests::haproxy::SERVER;
 use howdah_tests::http::{Response, exchange};
 use howdah_tests::wordpress_home::HOST;
 
-/// How many hits a person waits for between two writes, and for how long at most.
+/// The number of hits for which a person waits between two writes, and the longest time for that.
 #[derive(Clone, Copy, Debug)]
 pub struct WritePause {
     pub hits: u64,
@@ -29,7 +29,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A post, and the comments on it whose responses have been received.
+/// A post, and the comments on it that have been acknowledged.
 #[derive(Debug)]
 pub struct Post {
     pub id: u64,
@@ -54,14 +54,14 @@ pub struct FleetBlog {
     pub address: SocketAddr,
     pub posts: Vec<Post>,
     pub pause: WritePause,
-    /// The newest of the blog's names, and of the first post's texts, whose responses have been received.
+    /// The newest name of the blog, and the newest text of the first post, whose writes have been acknowledged.
     pub named: AtomicU64,
     pub text: AtomicU64,
     pub over: AtomicBool,
-    /// Set while a fault lasts: people who write pause only for a moment.
+    /// True while a fault lasts: people who write then pause only for a moment.
     pub hurry: AtomicBool,
     pub counts: PeopleCounts,
-    /// When members were killed, and for how long; the last fault may not have ended yet.
+    /// When the kill of a member began and when it was over. The last kill may not be over yet.
     pub kills: Mutex<Vec<(Instant, Option<Instant>)>>,
     /// How long writes took, in milliseconds.
     pub took: Mutex<Vec<u64>>,
@@ -164,7 +164,8 @@ impl FleetBlog {
         None
     }
 
-    /// Waits until readers have had hits since the last write, for a limited time, because there may be none.
+    /// Waits until readers have had enough hits since the last write. The time is limited, because there may be no
+    /// hits.
     fn pause(&self) {
         let begun = Instant::now();
         let wanted = self.counts.hits.load(Ordering::SeqCst) + self.pause.hits;
@@ -258,7 +259,7 @@ impl FleetBlog {
         let form = format!("log={name}&pwd={password}&testcookie=1");
         let test = "Cookie: wordpress_test_cookie=WP%20Cookie%20check\r\n";
         let answer = self.ask("POST", "/wp-login.php", test, &form);
-        let answer = answer.expect("an answer to the login");
+        let answer = answer.expect("a response to the login");
         assert_eq!(answer.status(), 302, "{}", answer.text());
         let cookies = answer.head.headers.all("Set-Cookie");
         let pairs: Vec<&str> = cookies

@@ -1,6 +1,7 @@
 //! The `.htaccess` files of applications and plugins, one application after the other: with `htaccess = "on"`, Howdah's
 //! response is the same as Apache's, or the difference is of a kind that docs/differences.md names. With `htaccess =
-//! "deny"`, Howdah never sends a response that either of them refuses.
+//! "deny"`, Howdah never sends a file or the output of a script that it refuses with "on", or for which Apache asks for
+//! a password.
 //!
 //! The files belong to other projects: see [`files_of_applications`].
 
@@ -118,7 +119,7 @@ const REQUESTS: &[OracleRequest<'_>] = &[
     ("GET", "/a/", "Authorization: Bearer abc\r\n"),
 ];
 
-/// Refusals of names that are never sent.
+/// Refusals of files that are never sent because of their names.
 const NEVER_SENT: &[&str] = &[
     "DotFile",
     "ProgramSource",
@@ -150,7 +151,7 @@ fn argued(ours: &Response, theirs: &Response, text: &str) -> Option<&'static str
     }
 }
 
-/// Returns what is compared of a response, without the settings with which [`PROBE`] ends.
+/// Returns the parts of a response that are compared, without the settings at the end of the output of [`PROBE`].
 fn without_settings(answer: &Response) -> Vec<String> {
     let mut shown = shown(answer);
     if let Some(text) = shown.last_mut()
@@ -272,7 +273,7 @@ fn files_of_applications_mean_what_they_mean_to_apache() {
     assert!(applications.len() >= 30, "{}", applications.len());
     assert!(
         wrong.is_empty(),
-        "{} answers differ:\n{}",
+        "{} responses differ:\n{}",
         wrong.len(),
         wrong.join("\n")
     );

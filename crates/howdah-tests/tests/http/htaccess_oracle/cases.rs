@@ -1,4 +1,5 @@
-//! The requests to both servers, and the files that are written before them. This file contains only tables.
+//! The requests to both servers, and the `.htaccess` files that are written before them. This module contains only
+//! tables.
 
 use Strictness::{Same, Stricter};
 
@@ -43,7 +44,7 @@ pub const REQUESTS: &[CaseRequest] = &[
     ("GET", "/", ""),
 ];
 
-/// Files that are written into `/c/.htaccess`, and again into the root's.
+/// Texts that are written to `/c/.htaccess`, and then to the `.htaccess` of the root.
 pub const EVERYWHERE: &[(Strictness, &str)] = &[
     (Same, ""),
     (Same, "Require all denied"),
@@ -328,7 +329,7 @@ pub const EVERYWHERE: &[(Strictness, &str)] = &[
     ),
 ];
 
-/// Mistakes, for `/c` only: in the root they are ignored.
+/// Texts with mistakes, which are written only to `/c/.htaccess`: in the root, mistakes are ignored.
 pub const MISTAKES: &[&str] = &[
     "No such directive",
     "Require",
@@ -357,7 +358,7 @@ pub const MISTAKES: &[&str] = &[
     "Satisfy some",
 ];
 
-/// Files of the root, `/c` and `/c/sub`.
+/// The `.htaccess` files of the root, of `/c` and of `/c/sub`.
 pub const INHERITED: &[(Strictness, &str, &str, &str)] = &[
     (Same, "Require all denied", "Require all granted", ""),
     (

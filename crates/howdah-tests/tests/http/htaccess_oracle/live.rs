@@ -10,7 +10,7 @@ use howdah_tests::scratch::Scratch;
 
 use super::live_cases::LIVE;
 
-/// Prints the file that runs and its input.
+/// Prints the path of the running script and its input.
 pub const PROBE: &str = r#"<?php
 $given = array_filter($_SERVER, fn ($name) => in_array($name, ['REQUEST_METHOD', 'REQUEST_URI',
     'QUERY_STRING', 'SCRIPT_NAME', 'PATH_INFO', 'PHP_SELF', 'REDIRECT_URL', 'REDIRECT_QUERY_STRING',
@@ -78,7 +78,7 @@ fn fill(scratch: &Scratch) {
     scratch.write("groups", "admins: alice\n");
 }
 
-/// Method, target, headers.
+/// A request: method, target, header lines.
 pub type OracleRequest<'r> = (&'r str, &'r str, &'r str);
 
 pub fn ask(server: &dyn Server, (method, target, fields): OracleRequest<'_>) -> Response {
@@ -117,14 +117,14 @@ pub fn shown(answer: &Response) -> Vec<String> {
     lines
 }
 
-/// Converts the expiry of a cookie into minutes from now, because the second in which a response is made differs.
+/// Converts the expiry of a cookie into minutes from now, because the two responses are not made in the same second.
 fn in_minutes(field: String) -> String {
     const END: &str = "expires=";
     let Some((before, rest)) = field.split_once(END) else {
         return field;
     };
     let (date, after) = rest.split_at(rest.find(';').unwrap_or(rest.len()));
-    // Apache separates day, month and year by hyphens, as cookies once did.
+    // Apache separates day, month and year by hyphens, as the original format for cookies does.
     let Ok(end) = httpdate::parse_http_date(&date.replace('-', " ")) else {
         return field;
     };
@@ -170,19 +170,19 @@ fn everything_that_files_say_is_done_as_apache_does_it() {
             }
         }
         for (place, _) in *files {
-            fs::remove_file(root.join(place)).expect("it was written");
+            fs::remove_file(root.join(place)).expect("the file was written");
         }
     }
     assert!(count > 250, "{count} requests");
     assert!(
         wrong.is_empty(),
-        "{} answers differ:\n{}",
+        "{} responses differ:\n{}",
         wrong.len(),
         wrong.join("\n")
     );
 }
 
-/// Files that are old enough are not checked any more, and their content is not evaluated again.
+/// Once the files are old enough, they are no longer checked, and their content is not evaluated again.
 #[test]
 fn cached_results_equal_the_evaluation_and_expire_with_their_files() {
     const TREES: usize = 4;
@@ -206,9 +206,9 @@ fn cached_results_equal_the_evaluation_and_expire_with_their_files() {
                 assert_eq!(all(), first, "{title}");
             }
             for (place, _) in *files {
-                fs::remove_file(root.join(place)).expect("it was written");
+                fs::remove_file(root.join(place)).expect("the file was written");
             }
-            assert_eq!(all(), without, "{title}: its files are gone");
+            assert_eq!(all(), without, "{title}: after the files were removed");
         }
     };
     std::thread::scope(|scope| {

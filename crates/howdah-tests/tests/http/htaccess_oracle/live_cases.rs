@@ -8,7 +8,7 @@ pub type LiveCase = (
     &'static [(&'static str, &'static str, &'static str)],
 );
 
-/// The cases; see the module. `@USERS@` and `@GROUPS@` are replaced by the names of files.
+/// All cases. `@USERS@` and `@GROUPS@` are replaced by the paths of files.
 pub const LIVE: &[LiveCase] = &[
     (
         "redirects",

@@ -1,7 +1,7 @@
-//! The same `.htaccess` files under Howdah and under Apache with `AllowOverride All`, in one tree that both serve. Each
-//! case is written while both run. Howdah never sends a response that Apache refuses; where a case says [`Same`],
-//! Howdah also sends every response that Apache sends. The remaining differences are in docs/differences.md: "closed
-//! here, open under Apache".
+//! The same `.htaccess` files under Howdah and under Apache with `AllowOverride All`, in one tree that both serve. The
+//! files of each case are written while both are running. Howdah never sends a response that Apache refuses; where a
+//! case says [`Same`], Howdah also sends every response that Apache sends. The remaining differences are in
+//! docs/differences.md: "closed here, open under Apache".
 
 mod applications;
 mod cases;
@@ -70,7 +70,7 @@ impl ServersOnOneTree {
         let (ours, theirs) = (ask(&self.howdah), ask(&self.apache));
         let (our, their) = (ours.text(), theirs.text());
         let shows = |text: &str, what: &str| text.contains(what);
-        // A redirect by Apache is not a refusal: redirects are not adopted here.
+        // A redirect by Apache is not a refusal: in this mode, Howdah does not follow redirects in `.htaccess` files.
         let redirected = (300..400).contains(&theirs.status());
         let more = !redirected
             && [SECRET, SCRIPT_OUTPUT, "<?php"]
@@ -79,7 +79,8 @@ impl ServersOnOneTree {
         let answered = ours.status() < 400 && theirs.status() >= 400;
         let same = shows(&our, SECRET) == shows(&their, SECRET)
             && shows(&our, SCRIPT_OUTPUT) == shows(&their, SCRIPT_OUTPUT);
-        // A redirect to a directory's slash, its index, or a page for a missing file.
+        // A response may contain neither text, for example a redirect to a directory's slash, an index file, or the
+        // page for a missing file. Then only its status shows whether it is a refusal.
         let refused = (ours.status() >= 400) == (theirs.status() >= 400);
         let wrong = more || answered || expected == Same && !(same && refused);
         wrong.then(|| {
@@ -178,7 +179,7 @@ fn directories_inherit_as_under_apache() {
     check(&wrong, &pair);
 }
 
-/// `HOWDAH_HTACCESS_CASES=1000..5000` tests other files than the first few.
+/// `HOWDAH_HTACCESS_CASES=1000..5000` tests the files with these numbers instead of the first 150.
 #[test]
 fn random_files_serve_nothing_that_apache_refuses() {
     let range = std::env::var("HOWDAH_HTACCESS_CASES").unwrap_or("0..150".to_owned());
@@ -188,7 +189,7 @@ fn random_files_serve_nothing_that_apache_refuses() {
     let mut wrong = Vec::new();
     for number in first..end {
         let directory = random::file(2 * number);
-        // Every other file has no second one.
+        // For every second number, there is no file in `/c/sub`.
         let sub = match number % 2 {
             0 => String::new(),
             _ => random::file(2 * number + 1),

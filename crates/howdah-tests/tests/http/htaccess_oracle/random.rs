@@ -1,5 +1,5 @@
-//! Files assembled from lines at random, for the directory and the one below it: some are sensible, and Apache rejects
-//! others. The same number gives the same file.
+//! Assembles `.htaccess` files from lines at random, for a directory and the one below it. Some are sensible, and
+//! Apache rejects others. The same number always gives the same file.
 
 /// Lines that are complete by themselves.
 const LINES: &[&str] = &[
@@ -125,13 +125,13 @@ impl XorShift {
 
 /// Returns the file with this number.
 pub fn file(number: u64) -> String {
-    // The first numbers after a small seed are small, too.
+    // After a small seed, the first numbers would be small, too.
     let mut numbers = XorShift(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut lines = Vec::new();
     for _ in 0..=numbers.below(3) {
         some(&mut numbers, 0, &mut lines);
     }
-    // Rules have no effect without the engine.
+    // Without this line, rewrite rules have no effect.
     if lines.iter().any(|line| line.starts_with("RewriteRule")) {
         lines.insert(0, "RewriteEngine On");
     }

@@ -1,5 +1,8 @@
-// A Node application as sites have one beside PHP: answers, events, WebSocket, uploads.
-// node app.mjs NAME LISTEN [h2c | CERTIFICATE KEY]   LISTEN: a port of 127.0.0.1 (0: any), or a socket's path
+// A Node application of the kind that sites run beside PHP, with responses, events, WebSocket and uploads.
+//
+// Usage: node app.mjs NAME LISTEN [h2c | CERTIFICATE KEY]
+//
+// LISTEN is a port of 127.0.0.1 (0 for any free one), or the path of a socket.
 import http from 'node:http';
 import http2 from 'node:http2';
 import https from 'node:https';
@@ -29,7 +32,7 @@ function answer(req, res) {
       res.end(String(listeners.size));
     });
   } else if (path === '/verify') {
-    // An authorization service: a cookie names the user; without one the client is sent to log in.
+    // An authorization service: a cookie names the user, and a client without the cookie is redirected to a login page.
     const user = /user=(\w+)/.exec(req.headers.cookie ?? '')?.[1];
     const told = ['method', 'uri', 'host', 'for'].map((it) => req.headers[`x-forwarded-${it}`]).join(' ');
     if (user === 'ann') {
@@ -40,11 +43,12 @@ function answer(req, res) {
       res.writeHead(302, { Location: `https://login.example/?rd=${encodeURIComponent(req.headers['x-forwarded-uri'])}`, 'Set-Cookie': 'a=b' }).end();
     }
   } else if (path === '/by-url') {
-    // Decides by the URL in the order of Authelia's /api/verify: X-Original-URL, then X-Forwarded-*.
+    // Decides by the URL, which it takes in the same order as /api/verify of Authelia: X-Original-URL, then
+    // X-Forwarded-*.
     const it = (name) => req.headers[name] ?? '';
     const url = it('x-original-url') || `${it('x-forwarded-proto')}://${it('x-forwarded-host')}${it('x-forwarded-uri')}`;
     const sent = ['x-original-uri', 'x-rewrite-url', 'x-auth-request-redirect'].some((name) => name in req.headers);
-    // The raw path: no dot segments are resolved.
+    // The raw path, in which dot segments are not resolved.
     const raw = url.replace(/^https?:\/\/[^/]*/, '').split('?')[0];
     const allowed = !sent && raw.startsWith('/public/') && it('x-forwarded-uri').startsWith('/public/');
     res.writeHead(allowed ? 200 : 401).end();
@@ -66,7 +70,7 @@ function answer(req, res) {
     };
     more();
   } else if (path === '/pieces') {
-    // Tells of every piece as it comes, before the body's end.
+    // Reports every piece when it arrives, before the body has ended.
     res.writeHead(200, { 'Content-Type': 'text/plain' });
     req.on('data', (piece) => res.write(`${piece.length}\n`));
     req.on('end', () => res.end('end\n'));
@@ -87,7 +91,7 @@ async function collect(req) {
   return Buffer.concat(pieces);
 }
 
-// RFC 6455, as much of it as texts below 64 KiB need.
+// Implements the part of RFC 6455 that text messages below 64 KiB need.
 function upgrade(req, socket) {
   if (req.url === '/refused') {
     return socket.end('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno');

@@ -42,7 +42,7 @@ fn server_is_asked_before_anything_is_answered() {
     ] {
         let line = format!("GET {path} HTTP/1.1");
         let status = if path.ends_with("none") { 404 } else { 200 };
-        // The request is allowed first, so a page could have been stored by then.
+        // The request is allowed at first, so a page could have been stored before it is denied.
         assert_eq!(
             ask(at, &format!("{line}\r\nCookie: user=ann"), "").status(),
             status,

@@ -87,7 +87,7 @@ fn endless_response_head_is_given_up() {
             SILENT,
         ),
         (b"", "HTTP/1.1 100 Continue\r\n\r\n", Duration::ZERO, SILENT),
-        // The length of a chunk, its extension, and trailers.
+        // The length of a chunk, its extension and the trailers are endless.
         (framed(""), "0", Duration::ZERO, SILENT),
         (framed("1;"), "x", Duration::ZERO, INVALID),
         (
@@ -106,11 +106,13 @@ fn endless_response_head_is_given_up() {
                 let name = answer.header("Howdah-Error").unwrap_or_default();
                 assert_eq!((answer.status(), name), expected, "{shown}{piece}");
             }
-            // The beginning has been forwarded: the client sees that the rest is missing.
+            // The beginning of the response has been forwarded, so the client sees that the rest is missing.
             Err(_) => assert_eq!(expected, INVALID, "{shown}{piece}"),
         }
         fixture.wait_for_log(&[expected.1]);
-        fixture.wait("the server to be left", |_| server.has_ended(1));
+        fixture.wait("the connection to the server to be closed", |_| {
+            server.has_ended(1)
+        });
         fixture.still_serves();
     }
 }
@@ -127,17 +129,17 @@ fn endless_response_takes_bounded_room_and_ends_with_its_client() {
         .config("[limits]\nresponse_spill = \"4M\"")
         .site(&server.site())
         .start();
-    let memory = || process_tree::memory(fixture.front(), "Rss").expect("the front is there");
+    let memory = || process_tree::memory(fixture.front(), "Rss").expect("the front is running");
     fixture.still_serves();
     let before = memory();
     let begin = || {
         let mut client = Connection::open(fixture.address()).expect("a connection");
         client
             .send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n")
-            .expect("it is sent");
+            .expect("the request is sent");
         client
     };
-    // A client that reads, and disconnects.
+    // This client reads, and then disconnects.
     let mut reader = begin();
     let head = reader.read_head().expect("a head");
     assert_eq!(head.status, 200);
@@ -148,12 +150,14 @@ fn endless_response_takes_bounded_room_and_ends_with_its_client() {
         .expect("much of a body");
     fixture.still_serves();
     drop(reader);
-    fixture.wait("the server to be left", |_| server.has_ended(1));
-    // A client that does not read: the server waits once the file is full.
+    fixture.wait("the connection to the server to be closed", |_| {
+        server.has_ended(1)
+    });
+    // This client does not read. Once the file is full, the upstream server has to wait.
     let before_silence = server.sent.load(Ordering::SeqCst);
     let silent = begin();
     let mut last = before_silence;
-    fixture.wait("the server to wait", |fixture| {
+    fixture.wait("the upstream server to wait", |fixture| {
         fixture.still_serves();
         std::thread::sleep(Duration::from_millis(100));
         let now = server.sent.load(Ordering::SeqCst);
@@ -164,6 +168,8 @@ fn endless_response_takes_bounded_room_and_ends_with_its_client() {
     let grown = memory().saturating_sub(before);
     assert!(grown < 16 << 10, "{grown} KiB");
     drop(silent);
-    fixture.wait("the server to be left", |_| server.has_ended(2));
+    fixture.wait("the connection to the server to be closed", |_| {
+        server.has_ended(2)
+    });
     fixture.still_serves();
 }

@@ -10,7 +10,7 @@ use howdah_tests::http::{self, Connection};
 
 use super::{App, ask};
 
-/// Responds to every request with the same bytes, and closes the connection unless it is told to keep it. Stores the
+/// Responds to every request with the same bytes, and then closes the connection if `closes` is set. Stores the
 /// requests that it receives.
 struct FixedResponseBackend {
     port: u16,
@@ -130,7 +130,7 @@ fn invalid_response_of_a_server_has_a_name() {
 
 #[test]
 fn excess_and_missing_bytes_of_a_server_affect_no_other_request() {
-    // More bytes than announced: no client gets them, and the connection is not used again.
+    // If the server sends more bytes than it announced, no client gets them, and the connection is not used again.
     let more = FixedResponseBackend::start(
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
         false,
@@ -140,8 +140,8 @@ fn excess_and_missing_bytes_of_a_server_affect_no_other_request() {
         assert_eq!(ask(fixture.address(), "GET /x HTTP/1.1", "").text(), "ok");
     }
     assert_eq!(more.connections.load(Ordering::SeqCst), 5);
-    // Fewer bytes than announced: the client sees that the rest is missing, or receives an error if nothing had been
-    // sent to it yet.
+    // If the server sends fewer bytes than it announced, the client sees that the rest is missing. It receives an error
+    // instead if nothing has been sent to it yet.
     let less =
         FixedResponseBackend::start(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nonly", true);
     let fixture = Fixture::named("proxy-less").site(&less.site()).start();
@@ -153,7 +153,7 @@ fn excess_and_missing_bytes_of_a_server_affect_no_other_request() {
         );
     }
     fixture.wait_for_log(&["BackendClosed"]);
-    // A header section without an end.
+    // This header section has no end.
     let long = Box::leak(format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(1 << 20)).into_boxed_str());
     let endless = FixedResponseBackend::start(long.as_bytes(), false);
     let fixture = Fixture::named("proxy-endless")
@@ -174,8 +174,8 @@ fn server_receives_one_request_for_each_client_request() {
     let mut client = Connection::open(fixture.address()).expect("a connection");
     client
         .send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 44\r\nConnection: keep-alive, Content-Length\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n..")
-        .expect("it is sent");
-    let answer = client.read_response("POST").expect("an answer");
+        .expect("the request is sent");
+    let answer = client.read_response("POST").expect("a response");
     assert_eq!(answer.text(), "ok");
     let received = liar.received();
     let (head, body) = received.split_once("\r\n\r\n").expect("a head");
@@ -224,7 +224,7 @@ fn servers_that_leave_are_passed_over_and_come_back() {
         assert_eq!(name(), "one");
     }
     fixture.wait_for_log(&["BackendDown", &port]);
-    // A reload forgets nothing about the servers.
+    // After a reload, the states and counts of the servers are still known.
     fixture.reload();
     let status = fixture.status();
     let row = |name: &App| {

@@ -25,7 +25,7 @@ fn fields(length: u8) -> [u8; 5] {
     [0x88, 0x0f, 28 - 15, 1, b'0' + length]
 }
 
-/// Reads up to the headers of the first request; returns false if there is no request.
+/// Reads up to the headers of the first request. Returns false if there is no request.
 fn hears_a_request(stream: &mut TcpStream) -> bool {
     let mut preface = [0; 24];
     if stream.read_exact(&mut preface).is_err() {

@@ -45,7 +45,7 @@ fn server_over_tls_gets_requests_if_its_certificate_is_valid() {
     let mut socket = Connection::open(at).expect("a connection");
     socket
         .send("GET /good/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
-        .expect("it is sent");
+        .expect("the request is sent");
     assert_eq!(socket.read_head().expect("a head").status, 101);
     for prefix in ["name", "stranger", "plain"] {
         let answer = ask(at, &format!("GET /{prefix}/x HTTP/1.1"), "");

@@ -97,14 +97,14 @@ fn requests_and_answers_pass_whole_whatever_the_server_speaks() {
             fields["x_real_ip"].is_null() && fields["connection"] != "close",
             "{fields}"
         );
-        // Sent in the way that searches are sent.
+        // This is a GET request with a body, as clients of search engines send it.
         let head = format!("GET /{part}/search HTTP/1.1\r\nTransfer-Encoding: chunked");
         let said = ask(at, &head, "5\r\nhello\r\n0\r\n\r\n").json();
         assert_eq!(
             (&said["method"], &said["body"]),
             (&"GET".into(), &"hello".into())
         );
-        // A response to HEAD without a body, and one for which the upstream server sends ten megabytes.
+        // A response to HEAD has no body.
         let head = ask(at, &format!("HEAD /{part}/x HTTP/1.1"), "");
         assert_eq!((head.status(), head.body.len()), (200, 0));
     }
@@ -128,9 +128,9 @@ fn requests_and_answers_pass_whole_whatever_the_server_speaks() {
     // A body that was cut off is never presented to the client as complete.
     let mut cut = Connection::open(at).expect("a connection");
     cut.send("POST /plain/x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel")
-        .expect("it is sent");
+        .expect("the request is sent");
     drop(cut);
-    fixture.wait("the request to be given up", |fixture| {
+    fixture.wait("the request to be abandoned", |fixture| {
         fixture
             .access_log()
             .iter()
@@ -150,7 +150,7 @@ fn pieces_of_a_response_arrive_as_they_are_sent() {
         ))
         .start();
     let at = fixture.address();
-    // A header that has a meaning only in CGI.
+    // The header `Status` has a meaning only in CGI.
     let found = ask(at, "GET /cgi-status HTTP/1.1", "");
     assert_eq!((found.status(), found.text().as_str()), (200, "found"));
     let hinted = ask(at, "GET /hint HTTP/1.1", "");
@@ -164,7 +164,7 @@ fn pieces_of_a_response_arrive_as_they_are_sent() {
     let mut events = Connection::open(at).expect("a connection");
     events
         .send("GET /events HTTP/1.1\r\nHost: h\r\n\r\n")
-        .expect("it is sent");
+        .expect("the request is sent");
     let head = events.read_head().expect("a head");
     let (mut framing, mut trailers) = (framing_of("GET", &head).unwrap(), Headers::default());
     let mut next = |events: &mut Connection, framing: &mut Framing| {
@@ -177,7 +177,7 @@ fn pieces_of_a_response_arrive_as_they_are_sent() {
     let mut upload = Connection::open(at).expect("a connection");
     upload
         .send("POST /pieces HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\nabc")
-        .expect("it is sent");
+        .expect("the request is sent");
     let head = upload.read_head().expect("a head");
     let mut uploading = framing_of("POST", &head).unwrap();
     assert_eq!(next(&mut upload, &mut uploading), "3\n");
@@ -191,10 +191,10 @@ fn pieces_of_a_response_arrive_as_they_are_sent() {
         );
     }
     drop(events);
-    fixture.wait("the server to see that nobody listens", |_| {
+    fixture.wait("the server to notice that no client listens", |_| {
         ask(at, "POST /publish HTTP/1.1\r\nContent-Length: 1", "x").text() == "0"
     });
-    upload.send("defgh").expect("it is sent");
+    upload.send("defgh").expect("the request is sent");
     let mut rest = String::new();
     while !rest.ends_with("end\n") {
         rest += &next(&mut upload, &mut uploading);
@@ -244,7 +244,7 @@ fn websocket_goes_on_over_a_reload_and_ends_with_the_server() {
     assert_eq!(browser.evaluate(WAIT), "closed");
 }
 
-/// The first message since the list was emptied.
+/// Waits for a message, and returns the first one since the list was emptied.
 const WAIT: &str = "new Promise((done) => { const look = () => got.length ? done(got[0]) : setTimeout(look, 10); look(); })";
 
 #[test]
@@ -263,7 +263,7 @@ fn many_listeners_hear_every_broadcast() {
             let mut listener = Connection::open(at).expect("a connection");
             listener
                 .send("GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n")
-                .expect("it is sent");
+                .expect("the request is sent");
             let head = listener.read_head().expect("a head");
             assert_eq!(head.status, 101);
             assert_eq!(head.headers.get("Sec-WebSocket-Accept"), Some("ICX+Yqv66kxgM0FcWaLWlFLwTAI="));
