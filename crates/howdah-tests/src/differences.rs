@@ -1,4 +1,4 @@
-//! Reads the accepted differences from the tables of `docs/differences.md` and `tests/modes.md`, so the page that
+//! Reads the accepted differences from the tables of `docs/differences.md` and `tests/http/modes.md`, so the page that
 //! people read is the same list that the tests enforce. This module does not decide by itself whether a difference is
 //! acceptable.
 //!
