@@ -82,7 +82,7 @@ pub fn server_addresses(server: &Directive, ledger: &ImportLedger) -> Vec<SiteLi
             Ok(mut listen) => {
                 listen.tls |= all_tls.is_some();
                 if listen.quic && listen.proxy_protocol {
-                    ledger.mark_different(line.id, "HTTP/3 is omitted here, because it cannot be combined with the PROXY header");
+                    ledger.mark_different(line.id, "HTTP/3 is omitted: it takes no PROXY header");
                 }
                 ledger.mark_carried(line.id);
                 listens.push(listen);
