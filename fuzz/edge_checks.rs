@@ -117,7 +117,7 @@ pub fn quic_packets(data: &[u8]) {
     }
 }
 
-/// Receives the packets that are handed over at once, and compares them.
+/// Receives one batch of packets, and compares them.
 fn take(exchange: &PacketExchange, own: usize, expected: &mut VecDeque<Vec<u8>>) {
     let (mut buf, mut meta) = ([0; 512], RecvMeta::default());
     let mut cx = Context::from_waker(Waker::noop());

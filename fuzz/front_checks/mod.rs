@@ -151,7 +151,7 @@ async fn talk(dialogue: Dialogue, rhythm: Vec<usize>) -> Vec<u8> {
     while !left.is_empty() && !is_closed {
         let beat = beats.next().copied().unwrap_or(0);
         writes += 1;
-        // After this many small pieces, the rest is sent at once.
+        // After this many small pieces, the rest is sent in one piece.
         let beat = if writes > 300 { beat | 7 } else { beat };
         let cut = [1, 2, 7, 100, 1460, 20_000, 70_000, usize::MAX][beat & 7].min(left.len());
         match stream.try_write(&left[..cut]) {

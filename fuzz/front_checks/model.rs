@@ -57,12 +57,12 @@ impl Expected {
 pub struct Dialogue {
     pub wire: Vec<u8>,
     pub expected: Vec<Expected>,
-    /// Arbitrary bytes follow the requests. The model does not predict the response to them.
+    /// Whether arbitrary bytes follow the requests. The model does not predict the response to them.
     pub has_junk: bool,
     /// The client disconnects after this many bytes of `wire`.
     pub leaves_after: Option<usize>,
-    /// The client closes its sending half after it has sent everything. The server may then choose which outstanding
-    /// requests it still serves.
+    /// Whether the client closes its sending half after it has sent everything. The server may then choose which
+    /// outstanding requests it still serves.
     pub half_closes: bool,
     pub secret: String,
 }

@@ -1,5 +1,5 @@
-//! The scripts of the site, which respond as the model says: at once, in pieces, after a `103`, with the name of a file
-//! to send instead, or by crashing.
+//! The scripts of the site, which respond as the model says: in one piece, in several, after a `103`, with the name of
+//! a file to send instead, or by crashing.
 
 use std::collections::HashMap;
 

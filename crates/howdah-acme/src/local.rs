@@ -40,8 +40,8 @@ struct LocalRoot {
 pub struct IssuedCertificate {
     /// The certificate and its key.
     pub stored: StoredCertificate,
-    /// Whether a new root replaced the former one, so that browsers that trusted the former root must be made to trust
-    /// this one.
+    /// Whether a new root replaced the former one. If it did, browsers that trusted the former root must be made to
+    /// trust the new one.
     pub new_root: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Coalesces requests: each page has at most one render at a time. The first request that misses a page becomes its
 //! [`Leader`] and has it rendered. Requests for the page that arrive meanwhile are [`Follower`]s: they wait, and all of
 //! them wake when the page is ready (nginx lets them poll every 500 ms; Varnish before 8.0 woke them one by one). They
-//! get the page only if the policy allowed storing it. A response that belongs to one visitor is never shared; PHP then
-//! answers each follower separately, at once.
+//! get the page only if the policy allowed storing it. A response that belongs to one visitor is never shared. The
+//! followers then continue immediately, and PHP answers each of them separately.
 //!
 //! A leader that is dropped, because its task died or gave up, releases its followers. A render for which no request
 //! waits any more can be abandoned ([`Leader::abandoned`]), so work that clients request but do not wait for cannot

@@ -45,7 +45,7 @@ impl TimeDirective {
 /// Directives of a response, or of a request, which uses some of the same ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directives {
-    /// The header contains any directive at all.
+    /// Whether the header contains any directive at all.
     pub present: bool,
     /// `no-store` is given.
     pub no_store: bool,

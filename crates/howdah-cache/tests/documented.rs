@@ -1,4 +1,5 @@
-//! Checks that docs/cache.md lists every reason with the meaning that the code gives.
+//! Checks that docs/cache.md lists every reason why a request or a response bypasses the cache, and every fault of the
+//! disk, each with the meaning that the code gives.
 
 use howdah_cache::Pass;
 use howdah_cache::store::disk::DiskFault;

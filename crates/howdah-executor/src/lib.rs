@@ -149,7 +149,7 @@ pub struct BodyCutOff;
 /// point an [`ExecError`] may come instead, after which nothing follows.
 #[derive(Debug)]
 pub enum RunEvent {
-    /// A 1xx head to send to the client at once.
+    /// A 1xx head to send to the client immediately.
     Informational(ScriptHead),
     /// Status and headers of the response.
     Head(ScriptHead),

@@ -103,7 +103,7 @@ impl RequestEngine<'_> {
             None,
             &mut media_type,
         )?;
-        // A subrequest does not change the header of the main request.
+        // A subrequest does not change the headers of the main request.
         if !request.is_sub {
             self.headers_in = std::borrow::Cow::Owned(table);
         }

@@ -287,7 +287,7 @@ pub(crate) struct EvaluatedRequest {
     pub groups: Vec<Vec<u8>>,
     /// Whether this is a subrequest.
     pub is_sub: bool,
-    /// Whether the site chooses the response itself, so only directives that refuse a request count
+    /// Whether the site chooses the response itself. If so, only directives that refuse a request count
     /// ([`refusals`](crate::refusals)).
     pub refusals_only: bool,
     /// Whether a rule would have served this request from another path. Set only with `refusals_only`.

@@ -176,7 +176,7 @@ impl RequestDecision {
                 if list.is_empty() || is_server_generated && !is_always {
                     continue;
                 }
-                // Expressions read this copy of the header while the list changes the original.
+                // Expressions read this copy of the headers while the list changes the original.
                 let snapshot = match list.iter().any(|line| line.has_expression()) {
                     true => (fields.table.clone(), always.clone()),
                     false => Default::default(),

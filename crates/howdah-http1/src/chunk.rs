@@ -1,6 +1,6 @@
-//! Decodes the chunked transfer coding of a request body (RFC 9112 §7.1). Pure: takes bytes and returns data. Where two
-//! readings are possible, it is stricter than the RFC requires: no white space around the size, at most 15 digits, CRLF
-//! only. Extensions and trailers are limited in length and dropped.
+//! Decodes the chunked transfer coding of a request body (RFC 9112 §7.1). The decoder does no I/O: it takes bytes and
+//! returns data. Where two readings are possible, it is stricter than the RFC requires: no white space around the size,
+//! at most 15 digits, CRLF only. Extensions and trailers are limited in length and dropped.
 
 use crate::refusal::BadRequest;
 

@@ -1,5 +1,6 @@
 //! Determines from a request's head how the message is framed: the form of the target, the host, the length of the
-//! body, and whether the connection stays open (RFC 9112 §3.2, §6, §9.3). Pure. Every ambiguity is a refusal.
+//! body, and whether the connection stays open (RFC 9112 §3.2, §6, §9.3). The functions are pure. Every ambiguity leads
+//! to a refusal.
 
 use crate::message::HttpVersion;
 use crate::refusal::BadRequest;

@@ -1,6 +1,6 @@
-//! Parses the head of a request (RFC 9112 §2-§3, §5). Pure: takes bytes and returns spans; the caller reads, waits and
-//! responds. Where the RFC allows a recipient to be lenient (bare LF, folded lines, white space around names), this
-//! parser refuses, because request smuggling relies on a lenient parser in front of another one.
+//! Parses the head of a request (RFC 9112 §2-§3, §5). The parser does no I/O: it takes bytes and returns spans; the
+//! caller reads, waits and responds. Where the RFC allows a recipient to be lenient (bare LF, folded lines, white space
+//! around names), this parser refuses, because request smuggling relies on a lenient parser in front of another one.
 
 use crate::framing::{FramingFields, RequestFraming, check_target};
 use crate::message::{ByteSpan, HttpVersion, RequestHead};

@@ -1,5 +1,5 @@
-//! Decides by name alone which files are never sent, so the response does not reveal whether the file exists. Pure.
-//! Both the front's sites and the static files of `howdah run` use this list.
+//! Decides by name alone which files are never sent, so the response does not reveal whether the file exists. Both the
+//! front's sites and the static files of `howdah run` use this list.
 //!
 //! A site treats such a file as missing: the search continues with the application's front controller, if there is one,
 //! so an application may still have a *route* called `/.git` or `/x.bak`. The log contains the name of the refusal. A

@@ -1,6 +1,6 @@
 //! Assembles one request from the bytes of a connection: the head, then the whole body in memory. This is for a server
 //! that calls its script only with complete requests, as Swoole does; the front streams bodies instead and does not use
-//! this module. Pure: no socket, no clock; the caller waits and responds.
+//! this module. It uses neither a socket nor a clock; the caller waits and responds.
 
 use strum::{Display, IntoStaticStr};
 

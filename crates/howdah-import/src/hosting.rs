@@ -56,9 +56,9 @@ pub struct SiteHosting {
     pub first_site: Option<usize>,
     /// The addresses of all sites of the same server.
     pub listens_of_server: Vec<SiteListen>,
-    /// The site's addresses differ from those of the top-level `listen`.
+    /// Whether the site's addresses differ from those of the top-level `listen`.
     pub has_own_listen: bool,
-    /// The site responds, at some of its addresses, to names that no site has there.
+    /// Whether the site responds, at some of its addresses, to names that no site has there.
     pub is_default: bool,
     /// The server that responds instead of this site, at one of its addresses, to names that no site has there.
     pub overridden_by: Option<usize>,

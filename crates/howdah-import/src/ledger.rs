@@ -15,7 +15,7 @@ pub struct EntryId(usize);
 pub struct DirectiveOutcome {
     /// The reason why the directive has no meaning in Howdah, if it has none.
     pub irrelevant: Option<&'static str>,
-    /// The directive is in the configuration.
+    /// Whether the directive is in the configuration.
     pub carried: bool,
     /// The directive is in the configuration, with these differences from the original.
     pub remarks: Vec<String>,

@@ -11,15 +11,15 @@ use crate::target::{TomlTable, TomlValue};
 pub struct SiteListen {
     /// The address as Howdah writes it: `0.0.0.0:80`, `[::]:80`, `unix:/path`.
     pub address: String,
-    /// Connections use TLS.
+    /// Whether connections use TLS.
     pub tls: bool,
-    /// HTTP/3 is enabled.
+    /// Whether HTTP/3 is enabled.
     pub quic: bool,
     /// HTTP/2 without TLS is enabled.
     pub h2c: bool,
-    /// Connections begin with a PROXY header.
+    /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
-    /// The server responds here to hosts that no server names.
+    /// Whether the server responds here to hosts that no server names.
     pub default: bool,
 }
 

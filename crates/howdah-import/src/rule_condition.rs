@@ -59,7 +59,7 @@ pub struct RuleCondition {
     pub tests: Vec<(&'static str, String, String)>,
     /// The networks of the clients; empty for all.
     pub client_networks: Vec<String>,
-    /// The rule applies only if the path names no file.
+    /// Whether the rule applies only if the path names no file.
     pub if_missing: bool,
     /// Requests that are excluded.
     pub exceptions: Vec<RuleCondition>,

@@ -1,4 +1,4 @@
-//! How the body of a Swoole script's response is sent: at once, in chunks, as a file, compressed; and the server's
+//! How the body of a Swoole script's response is sent: in one piece, in chunks, as a file, compressed; and the server's
 //! static files. The tests run over HTTP, against Swoole's documented behaviour.
 
 #![allow(clippy::unwrap_used, reason = "a broken rig must stop the test")]

@@ -107,7 +107,7 @@ pub struct StartedPhp {
     pub opcache: bool,
     /// The names of the loaded extensions.
     pub extensions: Vec<String>,
-    /// The directories from which PHP has read extensions and further settings.
+    /// The directories from which PHP has read extensions and additional .ini files.
     pub directories: Vec<String>,
 }
 

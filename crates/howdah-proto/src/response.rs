@@ -50,8 +50,8 @@ pub struct ScriptHead {
     /// The number of headers that were skipped because their name or value cannot be sent. (nginx also skips a line
     /// that it cannot parse.) The log warns about them.
     pub rejected: u32,
-    /// A CGI program requested a local redirect (RFC 3875 §6.2.2): `Location` is a path of this server, and the program
-    /// gave no status, so the status here is 302. PHP always gives one (`sapi_header_op`), so a script's
+    /// Whether a CGI program requested a local redirect (RFC 3875 §6.2.2): `Location` is a path of this server, and the
+    /// program gave no status, so the status here is 302. PHP always gives one (`sapi_header_op`), so a script's
     /// `header('Location: /x')` reaches the client.
     pub local_redirect: bool,
 }

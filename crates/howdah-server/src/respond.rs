@@ -111,7 +111,7 @@ fn phrase_and_sentence(status: u16) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns the header of every response to a failure. A configured page's body may follow it.
+/// Returns the status and the headers of the response to a failure. A configured page's body may follow it.
 pub fn failure_head(failure: &Failure) -> ResponseHead {
     let mut head = ResponseHead::new(failure.status());
     head.header(b"Howdah-Error", failure.public_name().as_bytes());

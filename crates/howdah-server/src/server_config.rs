@@ -102,7 +102,7 @@ pub struct ServerConfig {
     pub pump: PumpConfig,
     /// The page cache, if any site has it on.
     pub cache: Option<Arc<PageCache>>,
-    /// The settings of the front that are not a site's or a pool's.
+    /// The settings of the front that belong neither to a site nor to a pool.
     pub settings: FrontSettings,
     /// The logs and stores of this configuration.
     pub resources: OpenResources,

@@ -73,13 +73,13 @@ enum PlannedFault {
 /// What a child has done in one call of [`Child::step`].
 #[derive(Default)]
 pub struct ChildActions {
-    /// The child has done anything at all.
+    /// Whether the child has done anything at all.
     pub any: bool,
-    /// The front's bell must be rung.
+    /// Whether the front's bell must be rung.
     pub rings_front: bool,
-    /// The child has published bytes and was told that the front need not be woken.
+    /// Whether the child has published bytes and was told that the front need not be woken.
     pub published_silently: bool,
-    /// The supervisor's bell must be rung.
+    /// Whether the supervisor's bell must be rung.
     pub rings_supervisor: bool,
     /// The child has exited: its exit code, or `None` if it was killed.
     pub exited: Option<Option<i32>>,

@@ -178,7 +178,7 @@ async fn send(
         if rest.is_empty() {
             break;
         }
-        // After this many small pieces, the rest is sent at once.
+        // After this many small pieces, the rest is sent in one piece.
         let size = if n > 300 { usize::MAX } else { *sizes.next()? };
         let (piece, after) = rest.split_at(size.min(rest.len()));
         writer.write_all(piece).await.ok()?;
@@ -302,7 +302,7 @@ fn check_response(
     false
 }
 
-/// Whether the response comes from a script, so a child's fault may have replaced it.
+/// Returns whether the response comes from a script. A fault of a child may have replaced such a response.
 fn runs_script(expected: &Expected) -> bool {
     match expected {
         Expected::Answer { id, body, .. } => id.is_some() || is_page(body),

@@ -27,9 +27,9 @@ pub struct Entries {
     /// write or purge whose response a client has received.
     pub confirmed: [u64; BOARDS],
     child_faults: Vec<(String, ChildFault)>,
-    /// Whether a zygote has died, so the pool may have been down.
+    /// Whether a zygote has died. If so, the pool may have been down.
     pub zygote_died: bool,
-    /// Whether a pool has been drained, so requests may have been ended at its limit.
+    /// Whether a pool has been drained. If so, requests may have been ended at the limit of the drain.
     pub drained: bool,
     /// Whether there was a time in which no file could be written.
     pub disk_was_full: bool,

@@ -1,5 +1,5 @@
-//! The tasks of clients and connections. The simulation polls them itself, in an order that follows from the seed:
-//! tokio wakes several tasks that wait for one event in a random order.
+//! The tasks of clients and connections. The simulation polls them itself, in an order that follows from the seed.
+//! Tokio would wake the tasks that wait for the same event in a random order.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -44,7 +44,7 @@ impl Wake for Woken {
 pub struct TaskSet(Vec<Task>);
 
 impl TaskSet {
-    /// Adds a task, which is polled the next time.
+    /// Adds a task. The next call of [`TaskSet::poll_woken`] polls it.
     pub fn add(&mut self, new: NewTask) {
         let woken = Arc::new(Woken(AtomicBool::new(true)));
         self.0.push(Task { new, woken });
@@ -59,7 +59,7 @@ impl TaskSet {
         self.0.iter().map(|task| &task.new.name[..]).collect()
     }
 
-    /// Polls every task that has been woken once, beginning with one that `random` chooses. Returns how many it polled.
+    /// Polls each woken task once, beginning at a task that `random` chooses. Returns how many tasks it polled.
     pub fn poll_woken(&mut self, random: &mut Random) -> u32 {
         let woken = self
             .0

@@ -529,7 +529,7 @@ impl SimulatedPool {
 }
 
 /// Writes the files of the fuzzed front's sites and those of the boards. Their times are in the past, so the front may
-/// cache them at once.
+/// cache them immediately.
 fn write_site_files(directory: &TempDir) -> std::io::Result<()> {
     let root = directory.path();
     write_files(root)?;

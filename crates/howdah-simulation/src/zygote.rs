@@ -75,13 +75,13 @@ pub struct Zygote {
 /// What a zygote and its children have done in one call of [`Zygote::step`].
 #[derive(Default)]
 pub struct ZygoteActions {
-    /// Anything was done at all.
+    /// Whether anything was done at all.
     pub any: bool,
-    /// The front's bell was rung.
+    /// Whether the front's bell was rung.
     pub rang_front: bool,
-    /// A child published bytes without ringing a bell before any child rang.
+    /// Whether a child published bytes without ringing a bell before any child rang.
     pub published_silently: bool,
-    /// The zygote has exited.
+    /// Whether the zygote has exited.
     pub exited: bool,
 }
 

@@ -93,7 +93,7 @@ impl<T> WatchedFile<T> {
         if let Some(content) = self.unchanged() {
             return content;
         }
-        // The stamp is taken before the file is opened: a change in between is noticed the next time.
+        // The stamp is taken before the file is opened: a change in between is noticed by the next check.
         let stamp = FileStamp::of(&self.path);
         let now = SystemTime::now();
         let (content, changed) = match read(&self.path) {

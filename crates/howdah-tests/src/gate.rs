@@ -91,7 +91,7 @@ impl Gate {
 }
 
 impl WaitingScript {
-    /// Lets the script through. Dropping the value does so too: the script then reads the end of the pipe.
+    /// Lets the script through. Dropping the value does so too: the script then reads end-of-file from the pipe.
     pub fn open(mut self) {
         // The write fails with EPIPE if the script was killed in the meantime.
         let _ = self.pipe.write_all(b"go\n");

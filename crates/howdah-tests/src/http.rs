@@ -165,7 +165,7 @@ pub struct Connection {
 /// Connects from another source address, so the server sees another client than in most tests.
 ///
 /// # Errors
-/// Those of bind(2) and connect(2).
+/// The errors of bind(2) and connect(2).
 pub fn from_elsewhere(address: SocketAddr) -> io::Result<TcpStream> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -184,7 +184,7 @@ impl Connection {
     /// Connects without Nagle's delay and with a limit on silence.
     ///
     /// # Errors
-    /// Those of connect(2).
+    /// The errors of connect(2).
     pub fn open(address: SocketAddr) -> io::Result<Self> {
         Connection::over(TcpStream::connect_timeout(
             &address,
@@ -195,7 +195,7 @@ impl Connection {
     /// Connects as [`Connection::open`] does, but through [`from_elsewhere`].
     ///
     /// # Errors
-    /// Those of bind(2) and connect(2).
+    /// The errors of bind(2) and connect(2).
     pub fn open_elsewhere(address: SocketAddr) -> io::Result<Self> {
         Connection::over(from_elsewhere(address)?)
     }
@@ -213,7 +213,7 @@ impl Connection {
     /// Sends bytes as they are.
     ///
     /// # Errors
-    /// Those of write(2); a server that rejects a request early may have closed the connection already.
+    /// The errors of write(2); a server that rejects a request early may have closed the connection already.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }

@@ -107,7 +107,7 @@ impl Http2TestClient {
     /// Connects to the server at `address`.
     ///
     /// # Errors
-    /// Those of the socket, and those of a server that does not speak HTTP/2.
+    /// The errors of the socket, and an error if the server does not speak HTTP/2.
     pub fn open(address: SocketAddr) -> Result<Http2TestClient, ExchangeError> {
         // A separate thread sends and receives while the test makes no call.
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -148,7 +148,7 @@ impl Http2TestClient {
     /// Sends a request and reads the response.
     ///
     /// # Errors
-    /// Those of [`Http2TestClient::send`], and a reset of the stream.
+    /// The errors of [`Http2TestClient::send`], and a reset of the stream.
     pub fn ask(&mut self, request: &Http2Request) -> Result<Response, ExchangeError> {
         let Http2PendingResponse { response, stream } = self.send(request)?;
         let body = request.content();

@@ -196,7 +196,7 @@ impl Http3TestClient {
     /// Sends a request, with its body, and reads the response.
     ///
     /// # Errors
-    /// Those of [`Http3TestClient::send`] and [`Http3TestClient::read`].
+    /// The errors of [`Http3TestClient::send`] and [`Http3TestClient::read`].
     pub fn ask(&mut self, request: &Http2Request) -> Result<Response, ExchangeError> {
         let head = request.head("https")?;
         let body = request.content();

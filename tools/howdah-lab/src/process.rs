@@ -30,7 +30,7 @@ const WATCHER_SCRIPT: &str =
     "read -r _; kill -s TERM -- -$0 2>/dev/null; sleep 3; kill -s KILL -- -$0 2>/dev/null";
 
 /// Holds a program back until its watcher runs: otherwise a program that is started just when the lab is killed would
-/// be left running. The watcher and the gate see the end of the lab as the end of their input.
+/// be left running. When the lab ends, the watcher and the gate read end-of-file from their input.
 const GATE_SCRIPT: &str = "read -r _ && exec \"$@\" </dev/null";
 
 /// The user that the programs run as: never root, whichever user started the lab.

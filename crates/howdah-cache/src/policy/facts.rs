@@ -10,7 +10,7 @@ pub struct ResponseFacts<'a> {
     pub status: u16,
     /// The response's header fields.
     pub fields: &'a HeaderFields<'a>,
-    /// The request carried `Authorization`.
+    /// Whether the request carried `Authorization`.
     pub authorized: bool,
     /// When the request was sent.
     pub requested: Millis,

@@ -31,8 +31,8 @@ pub enum CacheScheme {
     Rfc,
 }
 
-/// Maximum time in seconds for which any page is kept, whatever its headers say. A mistake in a header ends within a
-/// day.
+/// Maximum time in seconds for which any page is kept, whatever its headers say. The effect of a wrong header ends
+/// within a day.
 pub const MAX_TTL_SECONDS: u64 = 86_400;
 
 /// A site's configuration of its page cache.

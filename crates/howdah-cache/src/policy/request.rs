@@ -15,7 +15,8 @@ pub struct RequestGate<'r> {
     bypass: Option<Pass>,
     /// The name of the cookie that caused the bypass, as PHP reads it.
     pub cookie: Option<Vec<u8>>,
-    /// The request has `Range`, `If-None-Match` …, so [`crate::serve`] must decide how a stored page is sent.
+    /// Whether the request has `Range` or a conditional header such as `If-None-Match`. If so, [`crate::serve`] must
+    /// decide how a stored page is sent.
     pub conditional: bool,
 }
 

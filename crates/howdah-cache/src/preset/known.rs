@@ -84,7 +84,7 @@ pub const TRACKING_COOKIES: &[NamePattern] = &[
 ];
 
 /// Parameters of links in advertising and newsletters, without which the page is the same. Prefixes follow the same
-/// rule as above: if a parameter of the application were left out, its reader would get a different page.
+/// rule as above: if a parameter of the application were ignored, its reader would get a different page.
 pub const TRACKING_PARAMETERS: &[NamePattern] = &[
     Prefix("utm_"),
     Exact("mtm_campaign"),

@@ -1,4 +1,4 @@
-//! The tables within a table, each as a section of its own.
+//! Reads the tables within a table. Each of them becomes a section of its own.
 
 use toml::Spanned;
 use toml::de::DeValue;
@@ -22,7 +22,8 @@ impl<'c> ConfigSection<'c> {
         ConfigSection::new(self.file, name, table, raw.map(Spanned::span), &[])
     }
 
-    /// Returns the tables `[key.NAME]`, each as the section `name`.
+    /// Returns the tables `[key.NAME]`, each with its `NAME`. Their keys are those of the section `name` of the
+    /// options.
     pub fn named_sections(
         &self,
         key: &str,
@@ -73,7 +74,7 @@ impl<'c> ConfigSection<'c> {
         }
     }
 
-    /// Returns the tables `[[key]]`, each as the section `name`.
+    /// Returns the tables `[[key]]`. Their keys are those of the section `name` of the options.
     pub fn sections(&self, key: &str, name: &'static str) -> Vec<ConfigSection<'c>> {
         let Some(raw) = self.raw(key) else {
             return Vec::new();

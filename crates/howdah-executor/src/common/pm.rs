@@ -2,8 +2,8 @@
 //! reads no clock.
 //!
 //! The terms and the three modes are php-fpm's (`pm = static | dynamic | ondemand`). php-fpm forks 1, 2, 4 … 32
-//! children once a second, and with `ondemand` one child per wake-up (php-src `fpm_process_ctl.c`). Here, a burst gets
-//! as many children as it has waiting requests, at once.
+//! children once a second, and with `ondemand` one child per wake-up (php-src `fpm_process_ctl.c`). Here, a burst
+//! immediately gets as many children as it has waiting requests.
 
 use std::time::Duration;
 

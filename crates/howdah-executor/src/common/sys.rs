@@ -25,7 +25,7 @@ pub fn register_bell(bell: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 /// Registers a descriptor, edge-triggered, with the runtime of this thread.
 ///
 /// # Errors
-/// Those of `epoll_ctl(2)` (`EMFILE`, `ENOMEM`, `ENOSPC`).
+/// The errors of `epoll_ctl(2)` (`EMFILE`, `ENOMEM`, `ENOSPC`).
 pub fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the AsyncFd owns the descriptor, whose number an OwnedFd never changes, until it
     // deregisters it when dropped.

@@ -51,7 +51,7 @@ pub(crate) struct Lane {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LostRequests {
     pub requests: u32,
-    /// Whether a run waits for one of them, so the log will report the failure with that request.
+    /// Whether a run waits for one of these requests. If so, the log reports the failure with that request.
     pub has_waiting_run: bool,
 }
 

@@ -22,9 +22,9 @@ use crate::config::{PoolConfig, ProcessManager};
 pub(crate) enum SupervisorMessage {
     /// Kill a child whose memory or response is invalid.
     Kill(ChildId, &'static str),
-    /// Finish the requests in flight until this deadline, and end all processes.
+    /// Wait until this deadline for the requests in flight to finish, then end all processes.
     Drain(Instant),
-    /// Make the zygote do this with a file of scripts. The sender is notified when it is done.
+    /// Make the zygote perform this operation on the file of scripts. The sender is notified when it is done.
     Scripts(ScriptsOperation, OwnedFd, oneshot::Sender<()>),
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct PoolState {
     pub budget: u32,
     pub port: PoolPort,
     /// The number of requests that have started and not finished (waiting, published or claimed). Every thread writes
-    /// it with every request, so it has its own cache line.
+    /// it for every request, so it has its own cache line.
     pub outstanding: CachePadded<AtomicU32>,
     /// Whether the pool drains and accepts no new requests.
     pub closing: AtomicBool,

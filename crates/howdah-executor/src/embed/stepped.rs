@@ -22,7 +22,7 @@ impl SteppedPool {
     /// are kept awake.
     ///
     /// # Errors
-    /// Those of [`EmbedPool::start`].
+    /// The errors of [`EmbedPool::start`].
     pub fn start(
         config: PoolConfig,
         launcher: Arc<dyn Launcher>,

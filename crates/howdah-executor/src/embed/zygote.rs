@@ -167,7 +167,7 @@ impl ZygoteClient {
         true
     }
 
-    /// Closes the control socket. The zygote reads the end of the file and exits.
+    /// Closes the control socket. The zygote reads end-of-file and exits.
     pub fn close(self) -> ZygoteClient {
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         self

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 /// A new connection that has been silent for this long may be waiting for a process that a kept connection occupies.
 pub const SILENT_AFTER: Duration = Duration::from_millis(100);
-/// The first value of an unknown limit, small enough for any backlog.
+/// The initial value of a limit that is not known. It is small enough for any backlog.
 pub(super) const FIRST_LIMIT: u32 = 16;
-/// The maximum of an unknown limit. More than php-fpm's `listen.backlog` of 511 gains nothing.
+/// The maximum value of a limit that is not known. More than php-fpm's `listen.backlog` of 511 gains nothing.
 pub(super) const MAX_LIMIT: u32 = 512;
 /// The time in which the limit grows by one after an overflow.
 const GROWTH_INTERVAL: Duration = Duration::from_secs(1);
@@ -17,11 +17,11 @@ const GROWTH_INTERVAL: Duration = Duration::from_secs(1);
 pub struct BackendLimit {
     /// The current maximum number of requests that the backend is given at once.
     pub now: u32,
-    /// Whether the limit is configured or reported by the backend, so connections can be kept.
+    /// Whether the limit is configured or was reported by the backend. Connections are kept only if it is.
     pub known: bool,
-    /// Whether the limit is configured, so no report of the backend changes it.
+    /// Whether the limit is configured. Reports of the backend do not change a configured limit.
     pub(super) configured: bool,
-    /// Whether the backlog has never overflowed, so the limit grows with each response.
+    /// Whether the limit grows with each response. It does until the backlog overflows for the first time.
     grows_with_each_response: bool,
     grown: Option<Instant>,
 }
@@ -67,7 +67,7 @@ pub enum BackendHealth {
         since: Instant,
         /// When the next attempt to reach it is due.
         probe_at: Instant,
-        /// Time between the last two attempts.
+        /// The delay between the last attempt and the next one.
         interval: Duration,
         /// The error of the last attempt.
         why: String,
@@ -88,24 +88,25 @@ pub struct BackendState<C> {
     pub limit: BackendLimit,
     /// Whether the backend is reachable.
     pub health: BackendHealth,
-    /// New connections without a response yet, by request. They are recorded only where connections are kept.
+    /// New connections without a response yet, by the number of their request. They are recorded only if connections to
+    /// this backend may be kept.
     pub(super) silent: Vec<(u64, Instant)>,
     pub(super) failures_in_a_row: u32,
-    /// The number of its correct responses.
+    /// The number of correct responses from the backend.
     pub served: u64,
     /// The number of connections that have been opened to the backend.
     pub connects: u64,
-    /// The number of failed attempts: to connect, or with a response that broke off or was invalid.
+    /// The number of failed attempts: connecting failed, or the response broke off or was invalid.
     pub failures: u64,
     /// How often the backend's backlog was full.
     pub overflows: u64,
-    /// Whether the backend gets requests. It is always true in a pool without a supervisor
-    /// ([`Balance::set_supervised`]).
+    /// Whether the backend gets requests. This is always true in a pool without a supervisor
+    /// ([`super::balance::Balance::set_supervised`]).
     pub open: bool,
     /// The number of requests that reached `request_terminate_timeout`.
     pub timeouts: u64,
-    /// How many more requests the program behind it may be granted; `None` means any number. It is counted when a
-    /// request is granted, because a count of the responses would come too late.
+    /// How many more requests the program behind the backend may be granted; `None` means any number. A request counts
+    /// from the moment at which it is granted: if only its response counted, too many requests could be granted.
     pub quota: Option<u64>,
 }
 

@@ -121,7 +121,7 @@ pub struct OutgoingBody {
     at: u64,
     /// Whether the empty record that ends STDIN has been written.
     ended: bool,
-    /// Whether a stream has been read from, so the body cannot be read again.
+    /// Whether a stream has been read from. If so, the body cannot be read again.
     spent: bool,
 }
 

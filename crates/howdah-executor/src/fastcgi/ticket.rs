@@ -27,7 +27,7 @@ pub struct BackendTicket<C> {
 #[derive(Debug)]
 pub(super) struct TicketState<C> {
     pub(super) grant: Option<BackendGrant<C>>,
-    /// The request was refused, because the queue was full and another client had fewer requests in it.
+    /// Whether the request was refused, because the queue was full and another client had fewer requests in it.
     pub(super) refused: bool,
     pub(super) waker: Option<Waker>,
 }

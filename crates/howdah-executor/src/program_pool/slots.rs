@@ -49,9 +49,9 @@ pub(super) struct ProgramSlot {
     pub timeouts_handled: u64,
     /// The replacement is ordered after this many requests; 0 means never.
     pub replace_after: u64,
-    /// The program has responded to GET_VALUES, so it can be asked whether it is free.
+    /// Whether the program has responded to GET_VALUES. Only then can it be asked whether it is free.
     pub responds_to_probe: bool,
-    /// The program has been asked whether it is free, and has not responded yet.
+    /// Whether the program has been asked whether it is free, and has not responded yet.
     pub probe_under_way: bool,
     /// The time of the last check at which the program was running a request, or had served one since the check before.
     pub idle_since: Instant,

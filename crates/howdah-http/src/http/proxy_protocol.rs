@@ -1,6 +1,6 @@
 //! Parses the PROXY protocol's header, versions 1 and 2 (haproxy.org, doc/proxy-protocol.txt), and decides which peers
-//! may send it. Pure. A header is accepted only on listeners configured for it and from trusted peers, for which it is
-//! mandatory: otherwise clients could forge their address.
+//! may send it. This module does no I/O. A header is accepted only on listeners configured for it and from trusted
+//! peers, for which it is mandatory: otherwise clients could forge their address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

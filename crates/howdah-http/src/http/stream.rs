@@ -27,10 +27,11 @@ impl ByteStream {
         }
     }
 
-    /// Starts TLS. `received` holds the bytes of the handshake that have already been received. To be called once.
+    /// Starts TLS. `received` holds the bytes of the handshake that have already been received. This may be called only
+    /// once.
     ///
     /// # Errors
-    /// The error of rustls about the configuration.
+    /// Fails if rustls rejects the configuration.
     pub(crate) fn start_tls(
         &self,
         settings: &ConnectionSettings,
@@ -142,7 +143,7 @@ impl ByteStream {
         }
     }
 
-    /// Sends `bytes` unencrypted, as far as the socket takes them at once, and closes the sending half.
+    /// Sends `bytes` unencrypted and closes the sending half. Bytes that the socket does not take immediately are lost.
     pub(crate) fn send_without_tls(&self, bytes: &[u8]) {
         let cx = &mut Context::from_waker(Waker::noop());
         let _ = self.socket.poll_send(cx, &[IoSlice::new(bytes)], false);
@@ -152,7 +153,7 @@ impl ByteStream {
     /// Tells the peer that everything has been sent, if there is TLS.
     pub(crate) fn close_notify(&self) {
         if let Some(mut session) = self.session() {
-            // Bytes that the socket does not take at once are lost with the connection.
+            // Bytes that the socket does not take immediately are lost with the connection.
             session.close_notify(&self.socket, &mut Context::from_waker(Waker::noop()));
         }
     }

@@ -122,7 +122,7 @@ impl TlsSession {
     /// Begins the handshake of an accepted connection. `received` holds the bytes that have already been read from it.
     ///
     /// # Errors
-    /// The error of rustls about the configuration.
+    /// Fails if rustls rejects the configuration.
     pub(crate) fn new(
         settings: &ConnectionSettings,
         received: &[u8],
@@ -231,7 +231,7 @@ impl TlsSession {
     }
 
     /// Processes the first `length` bytes of `buf`, stores the unused remainder, and sends as much of the output as the
-    /// socket takes at once.
+    /// socket takes without blocking.
     fn process_and_send(
         &mut self,
         socket: &StreamSocket,
@@ -309,7 +309,7 @@ impl TlsSession {
     }
 
     /// Encrypts from `parts` and sends once. Returns how many bytes of plain text were taken. The part that the socket
-    /// does not take at once is sent by [`TlsSession::poll_flush`], or before the next write.
+    /// does not take immediately is sent by [`TlsSession::poll_flush`], or before the next write.
     pub(crate) fn poll_write(
         &mut self,
         socket: &StreamSocket,
@@ -409,7 +409,7 @@ impl TlsSession {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends a close_notify, which announces that no more data follows, if the socket takes it at once.
+    /// Sends a close_notify, which announces that no more data follows, if the socket takes it immediately.
     pub(crate) fn close_notify(&mut self, socket: &StreamSocket, cx: &mut Context<'_>) {
         let at = self.out.len();
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) =

@@ -68,7 +68,8 @@ impl TlsSettings {
     /// Rebuilds the settings of new connections from the current state, also for listeners that hold them already.
     ///
     /// # Errors
-    /// The error of rustls: the provider lacks something, or the authority of client certificates is not usable.
+    /// Fails if rustls rejects the configuration: the provider lacks something, or the authority of client certificates
+    /// is not usable.
     pub fn apply(&self) -> Result<CurrentSettings, rustls::Error> {
         let config = Arc::new(self.connection_settings(true)?);
         if let Some(current) = self.current.load_full() {

@@ -160,7 +160,7 @@ fn translate_redirect_match(expression: &str, target: &str) -> Result<(PathMatch
             },
             '\\' => out.extend(chars.next()),
             '%' if chars.as_str().starts_with('{') => {
-                return Err("targets of rules have no such variable".to_owned());
+                return Err("a rule's target cannot contain this variable".to_owned());
             }
             c => out.push(c),
         }

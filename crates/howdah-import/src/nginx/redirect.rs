@@ -13,7 +13,7 @@ pub struct NginxHttpsRedirect<'a> {
     pub lines: Vec<&'a Directive>,
     /// The hosts that are redirected; empty for all hosts of the server.
     pub hosts: Vec<String>,
-    /// A condition limits the redirect to connections without TLS.
+    /// Whether a condition limits the redirect to connections without TLS.
     pub only_plain: bool,
 }
 
@@ -80,7 +80,8 @@ fn is_variable(host: &str) -> bool {
     )
 }
 
-/// Parses `if ($host = x) { return 301 https://… }` and `if ($scheme = http) { … }` into the line and the host.
+/// Parses `if ($host = x) { return 301 https://… }` and `if ($scheme = http) { … }`. Returns the line with the
+/// redirect, and the host if the condition names one.
 fn parse_https_condition(block: &Directive) -> Option<(&Directive, Option<String>)> {
     let words = block.args.join(" ");
     let words = words.trim_start_matches('(').trim_end_matches(')').trim();
@@ -105,8 +106,9 @@ fn parse_https_condition(block: &Directive) -> Option<(&Directive, Option<String
     }
 }
 
-/// Returns whether a server does nothing but redirect to the same path. Locations for ACME challenges are ignored,
-/// because the challenges can be answered over HTTPS as well. Locations that only return a response are also ignored.
+/// Returns whether a server does nothing but redirect to HTTPS. If the target names a host without a variable, the
+/// redirect must also keep the path. Locations for ACME challenges are ignored, because the challenges can be answered
+/// over HTTPS as well. Locations that only return a response are also ignored.
 pub fn is_redirect_only(server: &Directive, found: &NginxHttpsRedirect<'_>) -> bool {
     let named = found.line.args.iter().any(|arg| {
         let host = arg.strip_prefix("https://");
@@ -158,8 +160,8 @@ fn https_redirect_host(line: &Directive) -> Option<String> {
         .map(|at| at + 1);
     let end = rest.find('/').into_iter().chain(variable).min();
     let (host, path) = rest.split_at(end.unwrap_or(rest.len()));
-    // Some redirects lead to a single page. They count as well, because whatever the path, the content is not sent
-    // without TLS.
+    // A redirect of all paths to a single page counts as well, because the server then sends no content without TLS
+    // either.
     let is_host = is_variable(host) || !host.contains('$');
     let is_path = path.is_empty() || path.starts_with(['/', '$']);
     (is_host && is_path && !host.is_empty()).then(|| host.to_ascii_lowercase())

@@ -42,9 +42,9 @@ pub struct ServerTranslation<'w, 'a> {
     pub root: Option<String>,
     /// The script for paths without a file.
     pub front_controller: Option<String>,
-    /// Paths without a file have a fallback other than a 404 response.
+    /// Whether paths without a file have a fallback other than a 404 response.
     pub has_fallback: bool,
-    /// The lines being translated are in a named location. Several locations may lead to it, so its lines are
+    /// Whether the lines being translated are in a named location. Several locations may lead to it, so its lines are
     /// translated for each of them.
     pub is_named_location: bool,
 }

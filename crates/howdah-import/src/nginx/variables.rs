@@ -96,14 +96,15 @@ pub fn rule_target(text: &str) -> Result<String, String> {
                 name if name.len() == 1 && name.as_bytes()[0].is_ascii_digit() => {
                     out += &format!("${{{name}}}");
                 }
-                name => return Err(format!("targets of rules have no ${name}")),
+                name => return Err(format!("a rule's target cannot contain ${name}")),
             },
         }
     }
     Ok(out)
 }
 
-/// Removes from a target a query that only repeats the request's: a rule keeps that query by default.
+/// Removes the query from the end of a target if it is the request's own query, because a rule keeps that query by
+/// default.
 pub fn strip_request_query(target: &str) -> &str {
     let kept = ["?$query", "&$query"].iter();
     let mut kept = kept.filter_map(|query| target.strip_suffix(query));
@@ -124,7 +125,7 @@ mod tests {
             ("$scheme://www.x$1", Ok("//www.x${1}")),
             ("/x${uri}y", Ok("/x${uri}y")),
             ("/x${uri}/y", Ok("/x$uri/y")),
-            ("/$geoip", Err("targets of rules have no $geoip")),
+            ("/$geoip", Err("a rule's target cannot contain $geoip")),
         ] {
             let target = target.map(str::to_owned).map_err(str::to_owned);
             let found = rule_target(text).map(|t| strip_request_query(&t).to_owned());

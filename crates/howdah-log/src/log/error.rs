@@ -121,7 +121,7 @@ pub struct ErrorLog {
     style: AtomicU8,
     /// The least severe [`LogLevel`] that is written.
     level: AtomicU8,
-    /// Whether requests are traced, in which case a script's lines contain the trace's number.
+    /// Whether requests are traced, in which case a script's lines contain the trace ID.
     traced: AtomicBool,
     repeats: Mutex<RepeatFilter>,
 }
@@ -158,7 +158,7 @@ impl ErrorLog {
         Ok(())
     }
 
-    /// Sets whether a script's lines contain the number of the trace that its request belongs to.
+    /// Sets whether a script's lines contain the ID of the trace that its request belongs to.
     pub fn show_traces(&self, traced: bool) {
         self.traced.store(traced, Ordering::Relaxed);
     }

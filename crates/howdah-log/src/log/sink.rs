@@ -94,7 +94,7 @@ struct OutputWriter {
 
 impl OutputWriter {
     /// Writes whole lines. The error contains the number of lines that are lost. A line that is cut off is not lost:
-    /// its end is kept and written first the next time.
+    /// its end is kept, and the next call writes it first.
     fn write(&mut self, lines: &[u8]) -> Result<(), (u64, io::Error)> {
         if let LogOutput::Daemon(messages) = &mut self.output {
             return messages.write(lines);

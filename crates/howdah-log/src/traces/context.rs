@@ -16,22 +16,22 @@ const TRACEPARENT_LENGTH: usize = 55;
 /// The maximum number of list members of a `tracestate` (§3.3.1.1).
 const MAX_TRACESTATE_MEMBERS: usize = 32;
 
-/// The identity of a span: the numbers of its trace and of itself.
+/// The identity of a span: its trace ID and its span ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanContext {
-    /// The number of the trace; never all zero.
+    /// The trace ID, which is never all zero.
     pub trace_id: [u8; 16],
-    /// The number of the span; never all zero.
+    /// The span ID, which is never all zero.
     pub span_id: [u8; 8],
 }
 
 impl SpanContext {
-    /// Returns the trace's number, in hexadecimal digits.
+    /// Returns the trace ID, in hexadecimal digits.
     pub fn trace(&self) -> HexId<'_> {
         HexId(&self.trace_id)
     }
 
-    /// Returns the span's number, in hexadecimal digits.
+    /// Returns the span ID, in hexadecimal digits.
     pub fn span(&self) -> HexId<'_> {
         HexId(&self.span_id)
     }
@@ -46,7 +46,7 @@ impl SpanContext {
     }
 }
 
-/// A trace's or span's number, which is displayed in lower-case hexadecimal digits.
+/// A trace ID or span ID, which is displayed in lower-case hexadecimal digits.
 #[derive(Clone, Copy)]
 pub struct HexId<'a>(&'a [u8]);
 

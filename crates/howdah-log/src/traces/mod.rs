@@ -1,12 +1,13 @@
 //! Traces: decides which trace a request belongs to and whether it is recorded, and exports the spans.
 //!
-//! - [`context`]: `traceparent` and `tracestate`, as bytes and as values.
+//! - [`context`]: parses and writes `traceparent` and `tracestate`.
 //! - [`recording`]: what is recorded about one request while it is handled.
 //! - `otlp`: a recorded request as OpenTelemetry's spans.
 //! - [`exporter`]: a bounded queue, and the thread that sends spans to a collector.
 //!
-//! Every caller's trace is continued, as Caddy does: a trace number gives no rights. A caller's decision to record it
-//! is followed: always for trusted proxies, [`MAX_FOLLOWED_PER_SECOND`] times a second for all other callers together.
+//! A caller's trace is always continued, as in Caddy, because a trace ID grants no rights. A request of such a trace is
+//! recorded only if the caller asks for it: always for trusted proxies, and at most [`MAX_FOLLOWED_PER_SECOND`] times a
+//! second for all other callers together.
 
 pub mod context;
 pub mod exporter;
@@ -25,7 +26,7 @@ use howdah_http::message::RequestHead;
 /// The maximum number of requests per second that are recorded because callers other than trusted proxies ask for it.
 pub const MAX_FOLLOWED_PER_SECOND: u64 = 100;
 
-/// Decides about traces, and owns the exporter of recorded ones.
+/// Decides which requests are recorded, and owns the exporter of their spans.
 pub struct Traces {
     /// A request without a parent is recorded if its random number is at most this. `None` records no such request.
     threshold: Option<u64>,
@@ -40,16 +41,17 @@ pub struct TracedRequest {
     pub head: RequestHead,
     /// The span of the request.
     pub context: SpanContext,
-    /// The caller's span.
+    /// The caller's span, if the request names one.
     pub parent: Option<[u8; 8]>,
-    /// The `tracestate` that came with it.
+    /// The caller's `tracestate`; empty if there is none.
     pub state: Vec<u8>,
     /// Whether its spans are recorded.
     pub sampled: bool,
 }
 
 impl Traces {
-    /// Records the share `sample`, from 0 to 1, of the requests without a parent.
+    /// Creates the state of tracing. `sample` is the share of the requests without a parent that are recorded, from 0
+    /// to 1.
     pub fn new(sample: f64, exporter: Arc<Exporter>) -> Traces {
         Traces {
             // The cast saturates.
@@ -125,8 +127,8 @@ fn random<const N: usize>() -> [u64; N] {
     })
 }
 
-/// Admits up to [`MAX_FOLLOWED_PER_SECOND`] a second. If two threads begin a second at the same time, a few more are
-/// admitted.
+/// Admits up to [`MAX_FOLLOWED_PER_SECOND`] requests a second. If two threads begin a second at the same time, a few
+/// more are admitted.
 #[derive(Default)]
 struct FollowedLimit {
     second: AtomicU64,

@@ -15,7 +15,7 @@
 bool howdah_write_frame(uint32_t kind, const char *payload, size_t len);
 /* Publishes what was written so far and wakes the front. Returns false when the client is gone. */
 bool howdah_publish(void);
-/* Hands the request back to the front. The frame must not be read afterwards. */
+/* Returns the request to the front. The frame must not be read afterwards. */
 void howdah_done(void);
 
 /* ---- the request being run ---- */
@@ -49,7 +49,7 @@ typedef struct {
 	uint32_t ini_count;
 	/* Known variables by number; NULL if the request has no variable of that name. */
 	const howdah_var_ref *known[HOWDAH_VAR_COUNT];
-	/* The request is claimed and has not been handed back yet. */
+	/* The request is claimed and has not been returned to the front yet. */
 	bool open;
 	/* The front needs reports of the run's effects other than its response. */
 	bool effects;

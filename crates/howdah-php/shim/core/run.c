@@ -1,5 +1,6 @@
-/* PHP's life in this process: module startup (zygote), entering a child, one request, its end. It follows main() of
- * sapi/fpm/fpm/fpm_main.c and php_handler() of sapi/apache2handler. This file contains every outermost zend_try. */
+/* The life cycle of PHP in this process: module startup (zygote), entering a child, and one request. It follows
+ * main() of sapi/fpm/fpm/fpm_main.c and php_handler() of sapi/apache2handler. This file contains every outermost
+ * zend_try. */
 #include "core/internal.h"
 #include "effects/effects.h"
 
@@ -25,8 +26,9 @@ static void in_forked_copy(void)
 	howdah_is_copy = true;
 }
 
-/* Starts PHP. `ini_path` is a php.ini, or NULL for PHP's own search. `no_ini` reads none. `ini_entries` are
- * "name=value" lines that override php.ini and must stay valid. Returns 0 on success. */
+/* Starts PHP. `ini_path` is the path of a php.ini; if it is NULL, PHP searches for one. If `no_ini` is set, no
+ * php.ini is read. `ini_entries` are "name=value" lines that override php.ini and must stay valid. Returns 0 on
+ * success. */
 int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries)
 {
 	howdah_engine_startup(&howdah_sapi);
@@ -73,14 +75,15 @@ bool howdah_php_has_setting(const char *name)
 	return zend_hash_str_exists(EG(ini_directives), name, strlen(name));
 }
 
-/* Returns the version of the PHP that has started, which may be a later one of its series than the headers'. */
+/* Returns the version of the PHP that has started. It may be a later release than the headers that this library was
+ * built with, but it is of the same series. */
 const char *howdah_php_version(void)
 {
 	const char *version = zend_get_module_version("standard");
 	return version ? version : PHP_VERSION;
 }
 
-/* The directories of further settings (main/php_ini.c); no header declares it. */
+/* The directories from which PHP reads additional .ini files (main/php_ini.c). No header declares this variable. */
 extern char *php_ini_scanned_path __attribute__((weak));
 
 /* Appends a line to `out` if it fits. Returns the new length. */
@@ -90,8 +93,9 @@ static size_t add_line(char *out, size_t cap, size_t len, const char *word, cons
 	return n > 0 && (size_t)n < cap - len ? len + (size_t)n : len;
 }
 
-/* Writes a line for each loaded extension ("extension NAME") and for each directory from which PHP reads extensions and
- * further settings ("directory PATH"). Returns the length of the lines; a line that does not fit is left out. */
+/* Writes a line for each loaded extension ("extension NAME") and for each directory from which PHP reads extensions
+ * and additional .ini files ("directory PATH"). Returns the length of the lines; a line that does not fit is
+ * skipped. */
 size_t howdah_php_loaded(char *out, size_t cap)
 {
 	size_t len = 0;
@@ -224,7 +228,7 @@ void howdah_fill_request_info(void)
 	php_handle_auth_data(howdah_known(HOWDAH_VAR_HTTP_AUTHORIZATION));
 }
 
-/* Sends an error response. The header Howdah-Error has the same name as the log message. */
+/* Sends an error response. The value of its header Howdah-Error is the name with which the log message begins. */
 static void refuse(int status, const char *name, const char *text)
 {
 	zend_try {
@@ -252,7 +256,7 @@ static void execute(void)
 		refuse(404, "ScriptUnknown", "File not found.\n");
 		return;
 	}
-	/* PHP's own warning names neither the script nor a line; the message below does. */
+	/* PHP's own warning is suppressed, because it does not name the script. The message below does. */
 	int reporting = EG(error_reporting);
 	EG(error_reporting) = 0;
 	int opened = php_fopen_primary_script(&file), why = errno;
@@ -288,14 +292,14 @@ static void execute(void)
 	}
 }
 
-/* Runs one request. Returns 0 if the process is fit for the next one; 1 if it must exit because a bailout escaped PHP's
- * own shutdown; 2 if this is a fork that the script made; 3 if it must exit because PHP bailed out of the request. The
- * request has been handed back, except with 2.
+/* Runs one request. Returns 0 if the process is fit for the next one; 1 if it must exit because a bailout escaped
+ * PHP's own shutdown; 2 if this is a fork that the script made; 3 if it must exit because PHP bailed out of the
+ * request. Except with 2, the request has been returned to the front.
  *
  * A bailout is a longjmp over whatever C code was running: references that the code held, flags that it had set and
  * pointers that it had not yet cleared stay as they are, and a later request would use them (the condition of
- * CVE-2026-109618). exit() and uncaught exceptions unwind and are not bailouts. php_request_shutdown() itself handles
- * bailouts of shutdown functions, destructors and output handlers, so CG(unclean_shutdown) is checked a second time. */
+ * CVE-2026-109618). exit() and uncaught exceptions unwind and are not bailouts. php_request_shutdown() itself
+ * handles bailouts of shutdown functions, destructors and output handlers, so CG(unclean_shutdown) is checked again. */
 int howdah_php_run(const char *frame)
 {
 	volatile int outcome = 0;

@@ -18,7 +18,7 @@ howdah_request howdah_current;
 bool howdah_is_copy;
 howdah_worker_phase howdah_worker;
 
-/* Returns whether further output is discarded: the slot has been handed back, the script has finished its response, or
+/* Returns whether further output is discarded: the slot has been returned, the script has finished its response, or
  * this process is a fork that the script made. */
 static bool output_goes_nowhere(void)
 {

@@ -28,7 +28,8 @@ void howdah_state_restore(void);
 void howdah_state_begin_request(void);
 /* Calls the shutdown functions that the request has registered, and removes them. */
 void howdah_state_call_shutdown_functions(void);
-/* Called when the script ends within a request. Puts the script's own shutdown functions before the request's. */
+/* Called when the script ends within a request. Puts the shutdown functions of the script before those of the
+ * request. */
 void howdah_state_join_shutdown_functions(void);
 /* Fills $_GET and the other superglobals from the current request. */
 void howdah_state_import_superglobals(void);

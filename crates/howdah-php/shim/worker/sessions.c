@@ -35,7 +35,7 @@ void howdah_session_keep(void)
 	session_implemented = session->mod_user_implemented;
 }
 
-/* Restores the handlers that the boot registered, which the session module frees together with a request's. */
+/* Restores the handlers that the boot registered, which the session module frees together with those of a request. */
 static void put_back_session_handlers(void)
 {
 	zval *set = (zval *)&session->mod_user_names;

@@ -163,14 +163,14 @@ pub fn started_php() -> StartedPhp {
     php
 }
 
-/// Prepares PHP in a freshly forked child: signals and random sources.
+/// Prepares PHP in a freshly forked child: its timer, its signals, and its record of the processes that scripts fork.
 pub fn php_enter_child() {
     // SAFETY: called in the only thread of the child, before its first request.
     unsafe { howdah_php_enter_child() }
 }
 
-/// Runs a claimed request. Makes it the current one until the shim hands it back ([`howdah_done`]); PHP reads its frame
-/// in place.
+/// Runs a claimed request. Makes it the current one until the shim returns it ([`howdah_done`]); PHP reads its frame in
+/// place.
 pub fn php_run(claim: RequestClaim) -> RunOutcome {
     let frame = claim.frame();
     current_request::begin(claim);

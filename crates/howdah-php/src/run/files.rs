@@ -34,7 +34,7 @@ pub struct StaticFile {
     pub modified: [u8; 29],
     /// The media type, chosen by the file's extension.
     pub content_type: &'static str,
-    /// The client has this version already (`If-Modified-Since`).
+    /// Whether the client has this version already (`If-Modified-Since`).
     pub not_modified: bool,
 }
 

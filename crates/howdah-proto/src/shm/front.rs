@@ -565,11 +565,11 @@ impl PoolPort {
 /// A child's row of the scoreboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildStatus {
-    /// The child is in its loop and can claim requests.
+    /// Whether the child is in its loop and can claim requests.
     pub live: bool,
-    /// The child sleeps between jobs and has not been woken yet.
+    /// Whether the child sleeps between jobs and has not been woken yet.
     pub parked: bool,
-    /// The child has begun the last of its `max_requests`, or is about to, and wants to be replaced.
+    /// Whether the child has begun the last of its `max_requests`, or is about to, and wants to be replaced.
     pub spent: bool,
     /// When the child began its current job, in CLOCK_MONOTONIC nanoseconds. The job includes shutdown functions after
     /// `fastcgi_finish_request()`.

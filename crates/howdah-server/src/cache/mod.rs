@@ -259,7 +259,7 @@ impl CacheDiskState {
     }
 }
 
-/// The settings of the page cache that are not a site's.
+/// The settings of the page cache that do not belong to a site.
 #[derive(Clone, Copy)]
 pub struct PageCacheConfig<'c> {
     /// `cache.memory`: the maximum size of the pages in memory, in bytes.

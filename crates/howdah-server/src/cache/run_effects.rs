@@ -1,5 +1,5 @@
 //! The side effects of a run, as the embedded PHP reports them: they forbid storing the run's page, and invalidate the
-//! site's pages when the run writes. PHP reports them at once, even if no client waits for the run any more (after
+//! site's pages when the run writes. PHP reports them immediately, even if no client waits for the run any more (after
 //! `fastcgi_finish_request()`, or when the client has disconnected).
 //!
 //! The order that keeps a page from being older than a write (docs/cache.md): a render's generation is taken before PHP

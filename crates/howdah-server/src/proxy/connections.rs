@@ -29,7 +29,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_IDLE_TIME: Duration = Duration::from_secs(4);
 /// The maximum number of idle connections that a front thread keeps to one server.
 const MAX_IDLE_CONNECTIONS: usize = 32;
-/// The maximum size of a response header, and of one read.
+/// The maximum size of the headers of a response together, and of one read.
 const MAX_BUFFER_BYTES: usize = 64 << 10;
 /// The maximum number of headers of a response.
 const MAX_HEADERS: usize = 200;
@@ -50,7 +50,7 @@ pub(super) struct UnansweredRequest {
 }
 
 impl RequestSender {
-    /// Sends a request. Returns the header of its response.
+    /// Sends a request. Returns the status and the headers of its response.
     pub(super) async fn send(
         &mut self,
         request: Request<Upload>,

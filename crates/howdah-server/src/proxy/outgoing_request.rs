@@ -1,6 +1,6 @@
-//! Builds the request for a server from the client's: without the headers that concern only the connection to the
-//! client (RFC 9110 §7.6.1), and with what this server knows about the client. What a client claims about itself in the
-//! headers of proxies is never forwarded.
+//! Builds the request for a server from the request of the client: without the headers that concern only the connection
+//! to the client (RFC 9110 §7.6.1), and with what this server knows about the client. What a client claims about itself
+//! in the headers of proxies is never forwarded.
 
 use howdah_http::BodyKind;
 use howdah_http::message::{HttpVersion, RequestHead};

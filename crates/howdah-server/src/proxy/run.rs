@@ -151,7 +151,7 @@ impl ProxyRun {
         }
     }
 
-    /// Returns the header of the response.
+    /// Returns the status and the headers of the response.
     fn begin(&mut self, answered: UpstreamResponse) -> Result<RunEvent, ExecError> {
         let UpstreamResponse {
             response,
@@ -190,7 +190,7 @@ impl ScriptRun for ProxyRun {
             if let Poll::Ready(Err(failure)) = answered {
                 return Poll::Ready(Err(failure));
             }
-            // Interim responses that arrived before the header are passed on before it.
+            // Interim responses that arrived before the final response are passed on before it.
             if let Poll::Ready(Some(head)) = self.interim.poll_recv(cx) {
                 return Poll::Ready(Ok(RunEvent::Informational(head)));
             }
@@ -248,8 +248,8 @@ fn is_websocket(response: &Response<Incoming>) -> bool {
         && upgrade.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Returns the response header in the form of a script's, without the headers that its `Connection` lists (RFC 9110
-/// §7.6.1).
+/// Returns the status and the headers in the form of a script's response, without the headers that its `Connection`
+/// lists (RFC 9110 §7.6.1).
 fn head_of(status: StatusCode, headers: &HeaderMap) -> ScriptHead {
     let listed: Vec<&[u8]> = headers
         .get_all(header::CONNECTION)

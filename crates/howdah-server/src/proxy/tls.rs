@@ -29,7 +29,7 @@ fn load() -> TlsConfigResult {
     if trusted == 0 {
         let why = found.errors.first().map(|error| format!(": {error}"));
         return Err(format!(
-            "this machine trusts no certificate authority; install ca-certificates{}",
+            "this machine trusts no certificate authority{}; install ca-certificates",
             why.unwrap_or_default()
         ));
     }

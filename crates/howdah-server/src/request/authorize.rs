@@ -250,7 +250,7 @@ fn grant_user(user: &[u8], granted: &mut GrantedVariables) {
     }
 }
 
-/// Adds the variables that an authorizer's response header sets.
+/// Adds the variables that the headers of an authorizer's response set.
 fn add_authorizer_variables(
     ctx: RequestContext<'_>,
     head: &ScriptHead,

@@ -215,7 +215,7 @@ impl<'a> BypassContext<'a> {
         }
     }
 
-    /// Takes into account what the run wrote after its header, or before it failed. Returns the confirmation to wait
+    /// Takes into account what the run wrote after its headers, or before it failed. Returns the confirmation to wait
     /// for before anything else is sent.
     pub fn finish(
         self,

@@ -363,7 +363,7 @@ impl<'a> CacheRequest<'a> {
         RenderPlan::Pass(self.bypass(why, variant, None))
     }
 
-    /// Returns why the response to the visitor's own request must not be stored, whatever its header says. Only under
+    /// Returns why the response to the visitor's own request must not be stored, whatever its headers say. Only under
     /// `rfc` does that request render the page.
     pub fn storing_forbidden_by(&self) -> Option<Pass> {
         let RequestContext {

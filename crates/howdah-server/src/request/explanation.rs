@@ -121,7 +121,7 @@ pub struct ExplainedResponse {
     /// The path that the server of a `proxy` rule receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The response header; for a script or another server, only the headers that the site sets.
+    /// The headers of the response; for a script or another server, only the headers that the site sets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub header: Vec<(String, String)>,
     /// Headers that the site removes from the response of a script or another server.

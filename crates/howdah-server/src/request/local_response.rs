@@ -103,8 +103,8 @@ fn https_redirect_head(ctx: RequestContext<'_>) -> ResponseHead {
     head
 }
 
-/// Returns header and body of the response to an action that is neither a file, a script nor another server's, edited
-/// by the site's rules; or the failure.
+/// Returns the headers and the body of the response to an action that involves neither a file, a script nor another
+/// server, edited by the site's rules; or the failure.
 pub(super) fn short_response(
     ctx: RequestContext<'_>,
     route: &mut RouteInfo,

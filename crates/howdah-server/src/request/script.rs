@@ -30,7 +30,7 @@ use howdah_site::site::{RefusedAccess, RouteInfo, ScriptTarget};
 /// What happens to a response's header before it is sent.
 #[derive(Clone, Copy)]
 pub(super) struct ResponseEdit<'a> {
-    /// Edits the header by the site's rules.
+    /// Edits the headers by the site's rules.
     pub head: &'a (dyn Fn(&mut ResponseHead) + Sync),
     /// Returns the confirmation to wait for after the edit, if the site has a page cache.
     pub confirmation: Option<ConfirmationSource<'a>>,

@@ -126,7 +126,7 @@ impl CacheRequest<'_> {
         })
     }
 
-    /// Serves the stored page if the response header says that it is still valid or that the script has failed.
+    /// Serves the stored page if the head of the response says that it is still valid or that the script has failed.
     async fn serve_stored(
         &self,
         head: &JudgedHead,
@@ -147,7 +147,7 @@ impl CacheRequest<'_> {
         failed.then_some(RenderOutcome::Passed(Pass::ServerError))
     }
 
-    /// Decides whether the response may be stored, as far as its header and its run tell.
+    /// Decides whether the response may be stored, as far as its headers and its run tell.
     fn judge(&self, head: Option<&JudgedHead>, begun: &StartedRun) -> Result<Storable, Pass> {
         let Some(head) = head else {
             return Err(Pass::RunFailed);
@@ -281,7 +281,7 @@ async fn first_event(run: &mut dyn ScriptRun, out: &mut Responder) -> Result<Run
             RunEvent::Informational(early) => {
                 out.informational(&head::informational_for_client(&early))
             }
-            // There is nothing to pass on yet: the header comes with one of the script's next events.
+            // There is nothing to pass on yet: the headers come with one of the script's next events.
             RunEvent::Flush | RunEvent::Effect => {}
             event => return Ok(event),
         }

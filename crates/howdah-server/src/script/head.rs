@@ -1,18 +1,18 @@
-//! Turns a script's response header into the client's: decides which headers are passed on and which are instructions
-//! to the server. The functions are pure; `pump.rs` handles the bytes of the body.
+//! Turns the headers of a script's response into those for the client: decides which headers are passed on and which
+//! are instructions to the server. The functions are pure; `pump.rs` handles the bytes of the body.
 
 use howdah_executor::ScriptHead;
 
 use howdah_http::message::{ResponseHead, describes_content};
 
-/// What a script asks of the server by its response header.
+/// What a script asks of the server in its response headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Instructions<'h> {
-    /// `Content-Length`, if it is one number.
+    /// The value of `Content-Length`, if there is exactly one such header and its value is a number.
     pub announced: Option<u64>,
     /// `X-Accel-Redirect` or `X-Sendfile`: send this file in place of the body.
     pub send_file: Option<SendFile<'h>>,
-    /// `X-Accel-Buffering: no`: pass everything on at once.
+    /// `X-Accel-Buffering: no`: whether output is passed on immediately, without buffering.
     pub unbuffered: bool,
     /// The status, after a `Status:` header has been taken into account.
     pub status: u16,
@@ -29,14 +29,14 @@ pub enum SendFile<'h> {
     Sendfile(&'h [u8]),
 }
 
-/// Returns the value of the first `Location` in a script's header.
+/// Returns the value of the first `Location` header of a script.
 pub fn location(head: &ScriptHead) -> Option<&[u8]> {
     let is = |name: &[u8]| name.eq_ignore_ascii_case(b"location");
     let found = head.headers.iter().find(|(name, _)| is(name))?;
     Some(&found.1)
 }
 
-/// Reads what a script's header instructs the server to do.
+/// Reads what a script's headers instruct the server to do.
 pub fn instructions(head: &ScriptHead) -> Instructions<'_> {
     let mut instructions = Instructions {
         status: head.status,
@@ -62,11 +62,11 @@ pub fn instructions(head: &ScriptHead) -> Instructions<'_> {
             _ => {}
         }
     }
-    // More than one length counts as none, whatever the values.
+    // Several lengths count as none, even if they are equal.
     if lengths > 1 {
         instructions.announced = None;
     }
-    // Like sapi_cgi_send_headers of php-fpm: `Status:` applies if no other status was set.
+    // As in sapi_cgi_send_headers of php-fpm, `Status:` applies only if no other status was set.
     if let (200, Some((code, reason))) = (head.status, status) {
         (instructions.status, instructions.reason) = (code, reason);
     }
@@ -89,8 +89,8 @@ fn status_field(value: &[u8]) -> Option<(u16, &[u8])> {
     fits.then_some((code, reason.trim_ascii()))
 }
 
-/// Returns whether a header is not passed on to the client: those of one connection (RFC 9110 §7.6.1), those that the
-/// connection writes itself, and instructions to the server.
+/// Returns whether a header is not passed on to the client, because it concerns only one connection (RFC 9110 §7.6.1),
+/// because the connection to the client writes it itself, or because it is an instruction to the server.
 fn is_not_forwarded(name: &[u8]) -> bool {
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
     match name.len() {
@@ -108,13 +108,13 @@ fn is_not_forwarded(name: &[u8]) -> bool {
     }
 }
 
-/// Returns the header for the client, before the site's rules and compression.
+/// Returns the status and the headers for the client, before the site's rules and compression change them.
 pub fn for_client(head: &ScriptHead, instructions: &Instructions<'_>) -> ResponseHead {
     let mut out = ResponseHead::new(instructions.status);
     if !instructions.reason.is_empty() {
         out.reason = Some(instructions.reason.to_vec());
     }
-    // The separators are included, and there is room for what compression adds.
+    // Four bytes for each header are its `: ` and its CRLF. The other 64 are for the headers that compression adds.
     let fields = head.headers.iter();
     out.reserve(
         64 + fields
@@ -131,8 +131,8 @@ pub fn for_client(head: &ScriptHead, instructions: &Instructions<'_>) -> Respons
     out
 }
 
-/// Returns whether a header describes the bytes of a script's own body, which a file replaces; output compression adds
-/// such headers, for example. The file has its own.
+/// Returns whether a header describes the bytes of a script's own body, as output compression adds it, for example.
+/// Such a header is dropped when a file replaces that body, because the file has headers of its own.
 fn describes_body(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 7] = [
         b"accept-ranges",
@@ -154,7 +154,8 @@ pub fn merge_script_headers(file: &mut ResponseHead, script: &ScriptHead) {
         .map(|(name, _)| name.to_ascii_lowercase())
         .collect();
     for (name, value) in &script.headers {
-        // The response varies by the headers that either of them names.
+        // `Vary` may be repeated: the response varies by the headers that the file names and by those that the script
+        // names.
         let may_repeat = name.eq_ignore_ascii_case(b"vary");
         let is_new = may_repeat || !own.contains(&name.to_ascii_lowercase());
         if is_new && !is_not_forwarded(name) && !describes_body(name) {
@@ -163,7 +164,7 @@ pub fn merge_script_headers(file: &mut ResponseHead, script: &ScriptHead) {
     }
 }
 
-/// Returns a 1xx header for the client.
+/// Returns the status and the headers of a 1xx response for the client.
 pub fn informational_for_client(head: &ScriptHead) -> ResponseHead {
     let mut out = ResponseHead::new(head.status);
     for (name, value) in &head.headers {

@@ -5,7 +5,7 @@
 //! - [`body`]: the request body, whole or as it arrives.
 //! - [`pump`]: turns the events of a run into a response; [`coder`]: compresses it; [`backlog`]: holds the output that
 //!   the client has not read yet; [`response_sink`]: the connection to the client.
-//! - [`head`]: turns the script's response header into the client's.
+//! - [`head`]: turns the headers of a script's response into those for the client.
 //! - [`spill`]: files for what does not fit into memory.
 //! - [`stream_permits`]: limits how many processes may read bodies that are still arriving.
 //! - [`abandoned_request`]: requests that run although their clients have disconnected.

@@ -8,8 +8,8 @@
 //!             └─► backlog's file ─┘   when the client is slow
 //! ```
 //! Output that is not flushed is sent only when [`PumpConfig::hold`] bytes have accumulated or the script is done: a
-//! page that fits gets a `Content-Length`, and its header and body fit into one packet. A flush passes through
-//! everything at once, including the compressor.
+//! page that fits gets a `Content-Length`, and its headers and body fit into one packet. A flush immediately passes
+//! through all stages, including the compressor.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -51,7 +51,7 @@ pub enum ResponseOutcome {
     LocalRedirect(Vec<u8>),
     /// The response failed before anything was sent, so an error page can be sent.
     Failed(Failure),
-    /// The response failed after its header had been sent. The connection is closed, which shows the client that the
+    /// The response failed after its headers had been sent. The connection is closed, which shows the client that the
     /// response is incomplete.
     CutOff(Failure),
 }
@@ -75,7 +75,7 @@ struct UnconfirmedHead {
 pub struct Pump<'a> {
     config: &'a PumpConfig,
     request: &'a RequestHead,
-    /// Edits the header by the site's rules.
+    /// Edits the headers by the site's rules.
     edit: &'a (dyn Fn(&mut ResponseHead) + Sync),
     /// Returns the confirmation to wait for after the edit.
     pub confirmation: Option<ConfirmationSource<'a>>,
@@ -87,7 +87,7 @@ pub struct Pump<'a> {
     abandoned: Option<AbandonedRequest>,
     /// The client's header until the response begins.
     head: Option<ResponseHead>,
-    /// The script's header, if it names what is sent in place of its body.
+    /// The head of the script's response, if it names what is sent in place of its body.
     replaced: Option<ScriptHead>,
     held: Gathered,
     began: bool,
@@ -211,7 +211,8 @@ impl<'a> Pump<'a> {
                 out.end();
                 return Poll::Ready(ResponseOutcome::Complete);
             }
-            // This applies even before the header: responses to earlier pipelined requests may fill the queue.
+            // This applies even before the headers are sent: responses to earlier pipelined requests may fill the
+            // queue.
             if self.want_flush
                 || spilling
                 || out.queued() >= allowance(SEND_THRESHOLD_BYTES.min(self.config.response_memory))
@@ -358,7 +359,8 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// Sends the header if it has not been sent yet, with the length that the script announced, if it announced one.
+    /// Sends the headers if they have not been sent yet, with the length that the script announced, if it announced
+    /// one.
     fn begin(&mut self, out: &mut impl ResponseSink) -> Result<(), ResponseOutcome> {
         let Some(mut head) = self.head.take() else {
             return Ok(());
@@ -370,7 +372,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Returns the header if it may be sent at once. Otherwise stores it until its confirmation.
+    /// Returns the head if it may be sent immediately. Otherwise stores it until its confirmation.
     fn hold_until_confirmed(&mut self, head: ResponseHead, whole: bool) -> Option<ResponseHead> {
         let Some(confirmation) = self.confirmation.and_then(|confirmation| confirmation()) else {
             return Some(head);
@@ -383,7 +385,7 @@ impl<'a> Pump<'a> {
         None
     }
 
-    /// Sends the header after the script's writes have been confirmed.
+    /// Sends the headers after the script's writes have been confirmed.
     fn send_confirmed(&mut self, out: &mut impl ResponseSink) -> Result<(), ResponseOutcome> {
         let Some(waiting) = self.waiting.take() else {
             return Ok(());
@@ -429,7 +431,7 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// Returns the coding in which the body is sent, and names it in the header.
+    /// Returns the coding in which the body is sent, and names it in the headers.
     fn coding(&self, head: &mut ResponseHead, length: Option<u64>) -> Option<Coding> {
         let choice = policy::choose(head, self.request, &self.config.encoding, length)?;
         let worth =
@@ -497,7 +499,7 @@ impl<'a> Pump<'a> {
         }))
     }
 
-    /// Returns whether the response ends with its header, whatever the script writes or announces, because the
+    /// Returns whether the response ends with its headers, whatever the script writes or announces, because the
     /// request's method is HEAD or the status is 204 or 304 (RFC 9112 §6.3).
     fn has_no_content(&self) -> bool {
         self.ends_with_header || self.request.method() == b"HEAD"

@@ -127,7 +127,7 @@ fn test_config() -> PumpConfig {
     }
 }
 
-/// Returns the header of a script's response.
+/// Returns the head of a script's response.
 pub fn script_head(status: u16, fields: &[(&str, &str)]) -> ScriptHead {
     ScriptHead {
         status,
@@ -216,7 +216,7 @@ impl std::task::Wake for NoopWake {
     fn wake(self: Arc<Self>) {}
 }
 
-/// Returns a client that reads everything at once.
+/// Returns a client that reads everything immediately.
 pub fn eager_client() -> FakeClient {
     FakeClient {
         window: usize::MAX,

@@ -231,7 +231,7 @@ impl SpillFile {
 }
 
 /// Creates a file without a name: with `O_TMPFILE`, or where the file system does not support that (overlayfs before
-/// 6.3, NFS), a file that is unlinked at once.
+/// 6.3, NFS), a file that is unlinked immediately.
 fn create_unnamed(directory: &Path) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {

@@ -2,7 +2,7 @@
 //! Precompressed files next to a static file and the framing are handled elsewhere.
 //!
 //! - [`negotiate`]: compares `Accept-Encoding` (RFC 9110 §12.5.3) with the configuration.
-//! - [`policy`]: decides whether a response may be compressed, and edits its header.
+//! - [`policy`]: decides whether a response may be compressed, and edits its headers.
 //! - [`codec`]: compresses bytes, with a flush that makes everything so far decodable.
 //! - `worker`: threads that compress what takes too long for a front thread: `whole` bodies, once for all requests that
 //!   want them, and pieces of a `stream`.

@@ -1,5 +1,5 @@
-//! Decides from the header alone whether a response may be compressed, and edits the header accordingly. The functions
-//! are pure.
+//! Decides from the headers alone whether a response may be compressed, and edits them accordingly. The functions are
+//! pure.
 
 use howdah_http::message::{RequestHead, ResponseHead};
 
@@ -150,7 +150,7 @@ impl EncodingConfig {
     }
 }
 
-/// Decides whether one response, whose header is otherwise complete, is compressed, and edits the header accordingly.
+/// Decides whether one response, whose headers are otherwise complete, is compressed, and edits them accordingly.
 /// Returns the coding that the body must get. `length` is the length of the plain body, if it is known.
 pub fn apply(
     head: &mut ResponseHead,
@@ -164,7 +164,7 @@ pub fn apply(
     coding
 }
 
-/// Like [`apply`], but does not change the header: the body may yet have to be sent uncompressed.
+/// Like [`apply`], but does not change the headers: the body may yet have to be sent uncompressed.
 pub fn choose(
     head: &ResponseHead,
     request: &RequestHead,
@@ -247,7 +247,7 @@ fn choice<'a>(
 }
 
 impl CodingChoice {
-    /// Edits the header: adds `Vary`, since other clients get another form. If the body is sent `coded`, it also sets
+    /// Edits the headers: adds `Vary`, since other clients get another form. If the body is sent `coded`, it also sets
     /// `Content-Encoding`, weakens the entity tag, and removes `Accept-Ranges`, since offsets of the plain bytes are
     /// meaningless in coded ones. A 304 does not name its coding.
     pub fn apply_to(self, head: &mut ResponseHead, coded: bool) {

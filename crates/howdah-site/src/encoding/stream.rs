@@ -1,5 +1,5 @@
-//! Compresses a response whose end is not known: short pieces at once, longer ones on another thread, one piece after
-//! the other.
+//! Compresses a response whose end is not known: short pieces immediately, longer ones on another thread, one piece
+//! after the other.
 
 use std::future::Future;
 use std::io;

@@ -35,7 +35,7 @@ pub struct RouteInfo {
     pub htaccess_line: Option<Box<str>>,
     /// Whether the client uses HTTPS.
     pub https: bool,
-    /// Whether a rule matched that applies to some visitors only, so the response is not the same for everyone.
+    /// Whether a rule matched that applies to some visitors only. The response is then not the same for everyone.
     pub varies_by_visitor: bool,
     /// Numbers of the header rules that matched.
     pub(super) header_rules: Vec<usize>,

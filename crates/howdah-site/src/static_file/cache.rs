@@ -3,7 +3,7 @@
 //! the file was read. A file that changed too recently for the times to prove that is not kept
 //! (`validators::is_settled`; git calls this problem "racily clean" entries).
 //!
-//! For a hot file, the cache saves the calls `open`, `read` and `close`, the construction of the header, and another
+//! For a hot file, the cache saves the calls `open`, `read` and `close`, the construction of the headers, and another
 //! compression.
 
 use std::cell::RefCell;
@@ -72,8 +72,8 @@ impl CodedForms {
     }
 }
 
-/// A bounded map from root and name to entry. The oldest entry is evicted first: hot files return at once, and a hit
-/// needs no bookkeeping.
+/// A bounded map from root and name to entry. The oldest entry is evicted first: a hot file that was evicted is soon
+/// cached again, and a hit needs no bookkeeping.
 #[derive(Debug, Default)]
 pub struct FileCache {
     roots: HashMap<u64, HashMap<Box<[u8]>, Arc<CachedFile>>>,

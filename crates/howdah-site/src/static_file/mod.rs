@@ -1,6 +1,6 @@
 //! Sends files: media types, validators and preconditions, ranges, precompressed files, and small files in memory.
-//! `site` decides which file a URL means. This module does not write to a socket: it returns a header and a plan of the
-//! body that the front carries out.
+//! `site` decides which file a URL means. This module does not write to a socket: it returns the headers and a plan of
+//! the body that the front carries out.
 //!
 //! - [`plan`]: turns a file found by routing into a response.
 //! - [`validators`], [`range`], [`mime`], [`cache`]: its steps.

@@ -1,7 +1,7 @@
 //! Turns a file found by routing into a response: decides which representation is sent, whether it is sent at all (304,
 //! 412), which part (206, 416), and from where (memory, or `sendfile`).
 //!
-//! A hot small file costs the `statx` that routing has made, and copies of its header and of a reference to its
+//! A hot small file costs the `statx` that routing has made, and copies of its headers and of a reference to its
 //! content. Reading from disk happens on the calling thread, as in nginx without `aio`. Files larger than
 //! [`cache::MAX_CACHED_FILE_BYTES`] are only opened here.
 
@@ -43,7 +43,7 @@ pub struct StaticPlan {
     pub(crate) accelerated: bool,
 }
 
-/// A response header and body, ready to be sent.
+/// The headers and the body of a response, ready to be sent.
 #[derive(Debug)]
 pub struct StaticResponse {
     /// Status and headers, without framing.
@@ -118,7 +118,7 @@ pub enum StaticBody {
 /// A piece of a multipart body.
 #[derive(Clone, Debug)]
 pub enum BodyPiece {
-    /// A delimiter and the header of the part after it.
+    /// A delimiter and the headers of the part after it.
     Text(Bytes),
     /// `len` bytes of the file from `offset`.
     Range {
@@ -157,7 +157,7 @@ struct Representation<'a> {
     relative: Cow<'a, [u8]>,
     meta: FileMeta,
     coding: Option<Coding>,
-    /// Whether other codings of the file exist, so the response varies.
+    /// Whether the response varies, because other codings of the file exist.
     varies: bool,
 }
 
@@ -376,7 +376,7 @@ impl StaticPlan {
         }
     }
 
-    /// Returns the header of the whole representation.
+    /// Returns the headers of the whole representation.
     fn head(
         &self,
         status: u16,

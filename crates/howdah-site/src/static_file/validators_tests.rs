@@ -1,4 +1,4 @@
-//! Tables of preconditions.
+//! Tests the validators of files, and tests preconditions against tables of requests.
 
 use super::*;
 use crate::docroot::root::FileKind;

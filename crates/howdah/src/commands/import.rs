@@ -1,5 +1,5 @@
-//! `howdah import`: `howdah-import` writes a configuration that is made from another server's. Afterwards this program
-//! checks it as `howdah check` does, and shows how its sites respond.
+//! `howdah import`: `howdah-import` translates the configuration of another server. Afterwards this program checks it
+//! as `howdah check` does, and shows how its sites respond.
 
 use std::ffi::OsString;
 use std::process::{ExitCode, ExitStatus, Stdio};

@@ -1,5 +1,6 @@
-//! Starts zygotes and spawners through the master, because only the master may change the user, and it has no threads.
-//! A launch is a message with descriptors; the response carries the pidfd of the process.
+//! Starts zygotes and spawners through the master: only the master has the right to change the user, and because it has
+//! no threads, it can fork safely. A launch is a message with descriptors; the response carries the pidfd of the
+//! process.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,7 +31,7 @@ pub struct Launches {
 }
 
 impl Launches {
-    /// Creates the launches on the channel to the master.
+    /// Creates an empty table of launches. `link` is the channel to the master.
     pub fn new(link: ProcessChannel) -> Arc<Launches> {
         Arc::new(Launches {
             link,
@@ -69,8 +70,8 @@ impl Launches {
 
     fn settle(&self, id: u64, outcome: io::Result<LaunchedProcess>) {
         if let Some(sender) = self.pending().senders.remove(&id) {
-            // If the launching thread has given up, the pidfd is dropped, and the zygote reads the end of its control
-            // socket.
+            // If the launching thread has given up, the pidfd is dropped, and the zygote or spawner reads end-of-file
+            // from its control socket and exits.
             let _ = sender.send(outcome);
         }
     }
@@ -115,7 +116,7 @@ impl Launches {
 pub struct MasterLauncher {
     /// The launches on the channel to the master.
     pub launches: Arc<Launches>,
-    /// The configuration from which the master takes the pool.
+    /// The number of the configuration from which the master takes the pool.
     pub generation: u64,
 }
 

@@ -63,7 +63,7 @@ pub struct RunningJob {
     pub slots: Vec<JobSlot>,
     /// Whether an administrator has stopped the job.
     pub is_stopped: bool,
-    /// Whether the job is no longer configured or the server is stopping, so no process is started.
+    /// Whether the job is no longer configured or the server is stopping. In both cases no process is started.
     pub is_ending: bool,
     /// The counters since the first configuration with this job.
     status: JobStatus,

@@ -38,7 +38,7 @@ pub struct BackgroundJobs {
     settings: Option<JobRunnerSettings>,
     process: Option<JobRunnerProcess>,
     restart: RestartPlan,
-    /// Whether the server is stopping, so the process is not started again.
+    /// Whether the server is stopping. If so, the process is not started again.
     stopping: bool,
     status: Vec<JobStatus>,
     clients: BTreeMap<u64, ControlClient>,

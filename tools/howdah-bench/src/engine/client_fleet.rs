@@ -14,7 +14,7 @@ pub struct PendingRequest {
     pub measured: bool,
     /// When it was due, in nanoseconds of the run.
     pub due: u64,
-    /// Whether a part of it was sent, so that the server may know of it.
+    /// Whether a part of the request was sent. If so, the server may know of it.
     pub sent: bool,
 }
 

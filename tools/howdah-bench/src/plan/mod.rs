@@ -128,7 +128,7 @@ pub struct RequestShape {
     /// The body of every request. It is not in the JSON; its length is in `Run::body_length`.
     #[serde(skip)]
     pub body: Vec<u8>,
-    /// Whether each client sends back the cookies that the server sets, so that each client is a separate visitor.
+    /// Whether each client sends back the cookies that the server sets, which makes it a separate visitor.
     #[serde(default)]
     pub cookie_jar: bool,
 }

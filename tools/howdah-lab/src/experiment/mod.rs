@@ -73,8 +73,8 @@ pub trait ExperimentSubject {
 pub struct ArmTurn {
     /// The arm's index.
     pub arm: usize,
-    /// Whether this measures an arm a second time, as the control that determines the noise: no verdict claims a
-    /// smaller difference.
+    /// Whether this measures an arm again, as the control that determines the noise: no verdict claims a smaller
+    /// difference.
     pub control: bool,
 }
 
@@ -106,7 +106,7 @@ impl Cell {
 pub struct MeasuredWindow {
     /// The arm's index.
     pub arm: usize,
-    /// Whether this is the control, which measures the arm a second time to determine the noise.
+    /// Whether this is the control, which measures the arm again to determine the noise.
     pub control: bool,
     /// The page's index in the subject.
     pub page: usize,

@@ -118,8 +118,8 @@ impl Supervisor {
             }
         }
         self.stop_other_zygotes(now);
-        // The zygote may belong to another user. It exits by itself when it reads the end of its socket, after the
-        // signals.
+        // The zygote may belong to another user. It exits by itself when it reads end-of-file from its control socket,
+        // after the signals.
         self.stop_zygote(now);
     }
 

@@ -130,7 +130,7 @@ impl Supervisor {
         }
     }
 
-    /// Records the PHP of the zygote that is now the pool's.
+    /// Records the PHP of the zygote that the pool uses now.
     pub(super) fn record_started_php(&mut self, php: StartedPhp, now: Instant) {
         let mut files = std::mem::take(&mut self.php_update.starting);
         let named = || php.directories.iter().take(MAX_DIRECTORIES).map(Path::new);

@@ -31,7 +31,7 @@ pub(super) struct ClientThread {
     pub(super) client: Arc<SpawnerClient>,
     pub(super) silence: Duration,
     pub(super) outputs: Vec<ProcessOutput>,
-    /// The current spawner has started a program, so it works.
+    /// Whether the current spawner has started a program, which shows that it works.
     pub(super) has_started_program: bool,
 }
 

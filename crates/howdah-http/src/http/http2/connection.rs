@@ -317,7 +317,7 @@ impl<'a, H: RequestHandler> Http2Connection<'a, H> {
         }
     }
 
-    /// Sends as much of the last frames as the socket takes at once.
+    /// Sends as much of the last frames as the socket takes without blocking.
     fn poll_last(
         &mut self,
         h2: &mut H2,

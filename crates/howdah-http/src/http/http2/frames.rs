@@ -1,5 +1,5 @@
 //! Parses the headers of the frames that pass in one direction (RFC 9113 §4.1), but not their content. It finds what
-//! the h2 crate does not report: floods and the bytes in transit. Pure.
+//! the h2 crate does not report: floods and the bytes in transit. This module does no I/O.
 
 /// The bytes that a client sends before its first frame (RFC 9113 §3.4).
 pub(in crate::http) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

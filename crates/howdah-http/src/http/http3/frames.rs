@@ -1,4 +1,4 @@
-//! Parses the frames of a request's stream (RFC 9114 §7.1): where each begins and ends. Pure.
+//! Parses the frames of a request's stream (RFC 9114 §7.1): where each begins and ends. This module does no I/O.
 
 /// The frame type of a body's bytes.
 pub const DATA: u64 = 0;

@@ -29,7 +29,7 @@ pub(super) struct QuicPipe {
     /// Whether the client floods the connection; shared by all of its streams.
     flooded: Arc<AtomicBool>,
     pub(super) id: u64,
-    /// Whether the stream was opened before the handshake ended, so its data may be a replay.
+    /// Whether the stream was opened before the handshake ended. Its data may then be a replay.
     pub(super) is_early: bool,
     out: Mutex<PipeOutput>,
     input: Mutex<PipeInput>,

@@ -1,5 +1,5 @@
-//! Limits the useless work that a client may cause: a maximum number at once and a rate per second. This module depends
-//! neither on sockets nor on a clock.
+//! Limits the useless work that a client may cause: a maximum burst and a rate per second. This module depends neither
+//! on sockets nor on a clock.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ pub(in crate::http) const RESETS: Allowance = Allowance {
     burst: 128,
     per_second: 10,
 };
-/// How many events of one kind a client may cause: at once (`most`), and per second.
+/// How many events of one kind a client may cause: in a burst, and per second.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::http) struct Allowance {
     pub(in crate::http) burst: u32,

@@ -1,6 +1,6 @@
 //! Converts the fields of an HTTP/2 or HTTP/3 request to a [`RequestHead`]: they are written as the lines of an
 //! HTTP/1.1 head, which its parser checks, so the same rules and limits apply to all versions. Features that only the
-//! newer versions have (`:authority`, cookies in pieces) are converted first. Pure.
+//! newer versions have (`:authority`, cookies in pieces) are converted first. The functions are pure.
 //!
 //! The h2 crate has already refused requests that are malformed by HTTP/2's own rules (RFC 9113 §8.2, §8.3): upper
 //! case, connection-specific fields, `te` other than `trailers`, pseudo-fields that are missing, unknown, late or

@@ -1,12 +1,12 @@
-//! Converts a response's head to the form of HTTP/2 and HTTP/3: its lines become fields, except for those that are
-//! forbidden there (RFC 9113 §8.2.2). Pure.
+//! Converts a response's head to the form of HTTP/2 and HTTP/3: its lines become fields, except for those that these
+//! versions forbid (RFC 9113 §8.2.2).
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use super::super::date;
 
-/// Creates a head with this status and the fields of `lines`, serialised as `Name: value\r\n` each.
+/// Creates a head with this status and the fields of `lines`, in which each field is written as `Name: value\r\n`.
 pub(in crate::http) fn response_head(status: u16, lines: &[u8]) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
@@ -42,7 +42,7 @@ pub(in crate::http) fn add_server_fields(response: &mut Response<()>, length: Op
     }
 }
 
-/// Returns whether a field belongs to an HTTP/1.1 connection.
+/// Returns whether a field concerns an HTTP/1.1 connection, so HTTP/2 and HTTP/3 forbid it.
 pub(in crate::http) fn is_connection_field(name: &HeaderName) -> bool {
     *name == CONNECTION
         || *name == TRANSFER_ENCODING

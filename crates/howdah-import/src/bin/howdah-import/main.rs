@@ -1,7 +1,7 @@
-//! `howdah-import`: writes a configuration for Howdah that is made from another server's, or compares the responses of
-//! two servers to the requests of an access log. `howdah import` executes this program and then checks what it has
-//! written, which needs the server's code. The library `howdah-import` translates; this program contains the arguments,
-//! the files that are written, and the output.
+//! `howdah-import`: translates the configuration of another server for Howdah, or compares the responses of two servers
+//! to the requests of an access log. `howdah import` executes this program and then checks what it has written, which
+//! needs the server's code. The library `howdah-import` translates; this program contains the arguments, the files that
+//! are written, and the output.
 //!
 //! - [`arguments`]: the command line; [`translate`]: the import; [`verify`]: the comparison.
 //! - [`exit`]: exit codes.

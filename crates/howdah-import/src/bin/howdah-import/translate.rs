@@ -1,4 +1,5 @@
-//! Writes a configuration that is made from another server's, and beside it the list of what was not translated.
+//! Translates the configuration of another server. Writes the result, and beside it the list of the directives that
+//! were not translated.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ pub fn run(command: ImportCommand) -> ExitCode {
         php_fpm: server.php_fpm,
         list: list.display().to_string(),
         media_type: mime::media_type,
-        // A server that root starts needs a user, but the file of a single site does not name one.
+        // A server that root starts needs a user, but a file that configures a single site does not name one.
         user: is_root().then(|| web_user().map(str::to_owned)).flatten(),
     };
     let import = match import(&request) {
@@ -63,7 +64,7 @@ pub fn run(command: ImportCommand) -> ExitCode {
     })
 }
 
-/// Returns the path of the list: `howdah.toml.notes`.
+/// Returns the path of the list, such as `howdah.toml.notes`.
 fn list_beside(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".notes");

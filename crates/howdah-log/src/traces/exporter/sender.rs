@@ -35,7 +35,7 @@ pub(super) struct ExportThread {
     pub(super) counters: Arc<SpanCounters>,
     pub(super) stopping: watch::Receiver<bool>,
     pub(super) on_event: ExporterEventHandler,
-    /// Delivery does not work at the moment, and that has been reported.
+    /// Whether delivery does not work at the moment, and that has been reported.
     pub(super) reported_failure: bool,
     /// How many spans had been dropped when the collector last accepted a message, and when delivery last worked
     /// (`reported`).

@@ -14,7 +14,7 @@ pub struct ExplainRequest<'q> {
     pub method: &'q str,
     /// A path, or a whole URL.
     pub url: &'q str,
-    /// The lines of its header.
+    /// The request's header lines.
     pub fields: &'q [String],
     /// The connection's peer; `None` for a unix socket.
     pub from: Option<IpAddr>,

@@ -73,7 +73,7 @@ pub(super) fn response_to_action(
     Ok(answer)
 }
 
-/// Describes the response of a script or of another server: only the site's part of its header is known.
+/// Describes the response of a script or of another server: only the headers that the site sets are known.
 fn response_of_script_or_server(
     ctx: RequestContext<'_>,
     kind: ResponseKind,

@@ -36,7 +36,7 @@ pub(crate) struct PathQuery<'a> {
     pub query: Option<&'a [u8]>,
     /// Whether another path has led to this one, like an internal redirect in Apache.
     pub redirected: bool,
-    /// Whether exactly this file or script is about to be sent or run, so a rule that leads to another path hides it.
+    /// Whether exactly this file or script is about to be sent or run. A rule that leads to another path then hides it.
     pub hides: bool,
 }
 

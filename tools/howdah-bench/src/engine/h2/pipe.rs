@@ -23,7 +23,7 @@ pub struct PipeBuffers {
     pub received: BytesMut,
     /// Bytes written by `h2` and not yet sent.
     pub pending: BytesMut,
-    /// Whether the connection has ended, so that nothing more will be received.
+    /// Whether the connection has ended. If so, nothing more will be received.
     pub ended: bool,
 }
 

@@ -1,5 +1,5 @@
-//! `bench`: the load tester's command line with this program's signals, and with the lab's runner
-//! for `--vs`. The rest is `howdah_bench::command`.
+//! The command `bench`: runs the load tester (`howdah_bench::command`). This program adds the handling of signals, and
+//! the lab's comparison for `--vs`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ pub fn run(bench: &BenchArguments) -> ExitCode {
         // Standard error may be closed; in that case the message cannot be shown.
         let _ = writeln!(
             std::io::stderr(),
-            "howdah bench: watching for signals: {error}"
+            "howdah bench: cannot watch for signals: {error}"
         );
         return exit::failed();
     }
