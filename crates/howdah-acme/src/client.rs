@@ -48,7 +48,7 @@ impl AcmeClient {
         let untrusting = (added == 0).then(|| {
             let why = found.errors.first().map(|error| format!(": {error}"));
             let why = why.unwrap_or_default();
-            format!("this machine trusts no certificate authority; install ca-certificates{why}")
+            format!("this machine trusts no certificate authority{why}; install ca-certificates")
         });
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = ClientConfig::builder_with_provider(provider)
