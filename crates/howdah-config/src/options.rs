@@ -387,7 +387,7 @@ options! {
             "The URL path of the status page on the sites' listeners, such as `/howdah-status`. By default, there is no such page.",
             "Useful for monitoring through the sites' ports. The page shows what visitors do.";
         "allow": OptionKind::Texts, "127.0.0.1, ::1",
-            "Addresses and networks that may see status and metrics. If clients reach this server through a proxy, list the proxy in `[trusted_proxies]`: a request with a proxy's headers that comes through any other proxy is refused. A proxy on this machine that adds no headers must also be listed, because its requests look like requests of this machine.",
+            "Addresses and networks that may see status and metrics. If clients reach this server through a proxy, list the proxy in `[trusted_proxies]`: a request with a proxy's headers that comes through any other proxy does not see them. A proxy on this machine that adds no headers must also be listed, because its requests look like requests of this machine.",
             "Useful for monitoring from another machine.";
     }
     "pool.*" ANY {
@@ -514,14 +514,14 @@ options! {
             "Nearly every framework needs it.";
         "php_extensions": OptionKind::Texts, ".php", "The file name extensions of PHP scripts.", "Useful for `.phtml` and similar extensions.";
         "htaccess": OptionKind::Word(&["on", "deny", "off"]), "deny",
-            "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: Howdah refuses what they would refuse, including requests without the right password, and applies nothing else of them. `off`: they are ignored.",
+            "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: Howdah refuses the requests that the files refuse, including requests without the right password, and ignores everything else in the files. `off`: the files are ignored.",
             "Use `on` for a site that comes from Apache, and `off` for roots that certainly have no such files.";
         "symlinks": OptionKind::Word(&["follow", "owner", "beneath"]), "follow",
             "Where symbolic links below the root may lead. `follow`: anywhere. `owner`: only to files of the link's owner. `beneath`: only below the root.",
             "Useful for roots that other users write to. Links in `root` itself are checked once per second.";
         "deny": OptionKind::Texts, "", "Globs of URL paths that are refused, for files and for scripts.", "Useful for files that no client may see.";
         "expose": OptionKind::Texts, "",
-            "Globs of URL paths that are sent although files with such names are otherwise never sent (dotfiles, backups, sources).", "Useful for downloads of sources. (`/.well-known/` is not a dotfile in this sense.)";
+            "Globs of URL paths whose files are sent although Howdah otherwise never sends such files (dotfiles, backups, sources).", "Useful for downloads of sources. `/.well-known/` does not need it.";
         "sendfile": OptionKind::Pairs, "",
             "`[site.sendfile]`: `\"/protected/\" = \"/srv/files\"` lets scripts send files of this directory, with `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
             "Useful for downloads that PHP only authorizes.";
@@ -530,14 +530,14 @@ options! {
         "max_body_size": OptionKind::SizeOrOff(1, 1 << 50), "1G",
             "The maximum size of a request body; a larger one gets a 413. post_max_size limits only what PHP parses.", "Raise it for larger uploads, or lower it to refuse them sooner.";
         "request_buffering": OptionKind::Word(&["on", "off", "auto"]), "on",
-            "`on`: a script starts when the body is complete. `off`: it starts at once, and a slow client occupies a process. `auto`: it starts at once for forms with PHP's upload progress field, in at most a quarter of the processes.",
+            "`on`: a script starts when the body is complete. `off`: a script starts immediately, so a slow client occupies a process. `auto`: a script starts immediately for forms with PHP's upload progress field, in at most a quarter of the processes.",
             "Use `off` for scripts that read uploads while they arrive.";
         "types": OptionKind::Pairs, "", "`[site.types]`: media types by file name extension.", "Useful for extensions that Howdah does not know.";
         "env": OptionKind::Pairs, "", "`[site.env]`: variables in `$_SERVER` and getenv().", "Useful for sites that share a pool.";
         "php_value": OptionKind::Pairs, "", "`[site.php_value]`: PHP settings that scripts may change.", "Useful for sites that share a pool.";
         "php_admin_value": OptionKind::Pairs, "", "`[site.php_admin_value]`: PHP settings that scripts cannot change.", "Useful for code that you do not trust.";
         "error_pages": OptionKind::Pairs, "",
-            "`[site.error_pages]`: files below the root, by status, such as `404 = \"404.html\"`.", "Useful to replace Howdah's own error pages.";
+            "`[site.error_pages]`: files below the root that are sent as error pages, by status, such as `404 = \"404.html\"`.", "Useful to replace Howdah's own error pages.";
         "cache": OptionKind::Word(&["off", "on", "rfc", "dry-run"]), "off",
             "`on`: render pages for anonymous visitors once, and serve them to all. `rfc`: an HTTP cache (RFC 9111) that stores the responses whose headers allow it. `dry-run`: like `on`, but serve nothing from the cache and count how often it would have been right or wrong.",
             "Useful for sites whose pages are read more often than written. See cache.md.";
@@ -565,19 +565,19 @@ options! {
             "Render every Nth hit again and compare the result (`ShadowDiffers`); 0 means never.",
             "Useful to verify the cache in production; 1000 adds hardly any load.";
         "cache_purge_from": OptionKind::Texts, "",
-            "Which clients may purge over HTTP (`PURGE /path`, …): addresses, networks or `unix`.", "Useful for applications that purge with requests.";
+            "The clients that may purge over HTTP (`PURGE /path`, …): addresses, networks or `unix`.", "Useful for applications that purge with requests.";
         "cache_purge_token": OptionKind::Text, "",
-            "A secret of at least 16 characters that also permits purging, in `X-Purge-Token` or `Authorization: Bearer`.", "Useful for purges from changing addresses.";
+            "A secret of at least 16 characters. A client that sends it in `X-Purge-Token` or `Authorization: Bearer` may also purge.", "Useful for purges from changing addresses.";
         "cache_purge_path": OptionKind::Text, "",
-            "A path such as `/purge/`; a GET below it purges the path that follows.", "Useful for nginx-helper.";
+            "A path such as `/purge/`. With it, a GET request for `/purge/PATH` purges `/PATH`.", "Useful for nginx-helper.";
         "cache_keep_tags": OptionKind::OnOff, "off" => cache!(rules.keep_tags),
             "Send `Surrogate-Key`, `Cache-Tag` and the related headers to clients.", "Useful for a CDN in front of Howdah that purges by tags.";
-        "certificate": OptionKind::Sections, "", "`[[site.certificate]]`, see below.", "Useful for HTTPS.";
+        "certificate": OptionKind::Sections, "", "The certificates of the site, as tables `[[site.certificate]]`.", "Useful for HTTPS.";
         "https_redirect": OptionKind::OnOff, "off", "Redirect requests without TLS to `https://`.", "Nearly every site with HTTPS needs it.";
         "hsts": OptionKind::Text, "",
             "The value of `Strict-Transport-Security` in responses over HTTPS, such as `max-age=31536000`.",
             "Set it only for sites that will always have HTTPS, because browsers remember it.";
-        "rule": OptionKind::Sections, "", "`[[site.rule]]`, see below.", "Useful for everything that depends on the path.";
+        "rule": OptionKind::Sections, "", "The rules of the site, as tables `[[site.rule]]`.", "Useful for everything that depends on the path.";
     }
     "site.certificate" ANY {
         "file": OptionKind::Path, "",
@@ -608,7 +608,7 @@ options! {
             "The rule also applies if the client's address is in a network of this file, which has one network per line; `#` begins a comment. The file is read again within a second when it changes.",
             "Useful for lists that programs write.";
         "not": OptionKind::Sections, "",
-            "The rule does not apply if all of this matches: `not = { from = \"10.0.0.0/8\" }`. With several tables, it does not apply if one of them matches. The possible keys are in `[[site.rule.not]]`, below.",
+            "The rule does not apply if all of this matches: `not = { from = \"10.0.0.0/8\" }`. With several tables, it does not apply if one of them matches. The possible keys are those of the section `[[site.rule.not]]`.",
             "Useful for exceptions.";
         "if_missing": OptionKind::OnOff, "off", "The rule applies only if the path names no file, no script and, if `try_files` has `$uri/`, no directory with an index.", "Useful for several front controllers.";
         "redirect": OptionKind::Text, "", "Redirects the client to this path or URL.", "Useful for pages that have moved.";

@@ -14,8 +14,8 @@ pub struct ServeArguments {
     /// Address to listen on: HOST:PORT, :PORT, PORT or unix:PATH; may be repeated [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
-    /// Host name to serve with HTTPS, with a certificate that Howdah orders and renews; may be repeated. Listens on ports
-    /// 443 and 80 unless --listen is given. For `localhost`, a local authority issues the certificate
+    /// Host name to serve with HTTPS, with a certificate that Howdah orders and renews; may be repeated. Listens on
+    /// ports 443 and 80 unless --listen is given. For `localhost`, a local authority issues the certificate
     #[arg(long, value_name = "NAME")]
     #[serde(default)]
     pub domain: Vec<String>,
