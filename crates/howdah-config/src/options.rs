@@ -215,7 +215,7 @@ options! {
             "Needed if root starts the server.";
         "pid": OptionKind::Path, "", "The file to which the master writes its process id.", "Useful for service managers other than systemd.";
         "control": OptionKind::Path, "",
-            "The control socket, which `howdah status`, `reload` and `stop` use. By default, its name is the server's port, and its directory is `/run/howdah` (for root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
+            "The control socket, which `howdah status`, `reload` and `stop` use. By default, it is named after the server's first port (such as `8080.sock`), and its directory is `/run/howdah` (for root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
             "Useful for several servers with the same port, such as containers that share a directory.";
         "php": OptionKind::Text, "",
             "The PHP to use: a series such as `8.4`, or the path of a php-fpm, php-cgi or php program. The default is the value of `$HOWDAH_PHP`, which is written in the same way. Without this variable, Howdah uses the php-fpm, php-cgi or php of the machine, in this order of preference: [which PHP](pools.md#which-php).",
