@@ -52,12 +52,12 @@ impl fmt::Display for OwnerUnchanged {
             ),
             OwnerUnchanged::Closed(path) => write!(
                 f,
-                "other users cannot enter {}; set `path` in [acme] to another directory, or chmod o+x",
+                "other users cannot enter {}; set `path` in [acme] to another directory, or let them enter it (chmod o+x)",
                 path.display()
             ),
             OwnerUnchanged::NoNumber => write!(
                 f,
-                "no user id is free for it; create a user: useradd --system --shell /usr/sbin/nologin {CERTIFICATE_USER}"
+                "no user id is free for this process; create a user: useradd --system --shell /usr/sbin/nologin {CERTIFICATE_USER}"
             ),
             OwnerUnchanged::NoRights => f.write_str(
                 "this server does not have CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_SETUID or CAP_SETGID; add them, or start the server as another user",

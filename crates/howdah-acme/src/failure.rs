@@ -219,7 +219,7 @@ impl fmt::Display for AcmeFailure {
             ),
             AcmeFailure::NoChallenge { offered } => write!(
                 f,
-                "the authority offers no challenge that this server can complete, only {offered}; a wildcard needs `acme.dns_hook`, and other names need a listener that is reachable from the Internet on port 80 or 443"
+                "the authority offers no challenge that this server can complete (it offers {offered}); a wildcard needs `acme.dns_hook`, and other names need a listener that is reachable from the Internet on port 80 or 443"
             ),
             AcmeFailure::DnsHookFailed { program, why } => write!(f, "{program}: {why}"),
             AcmeFailure::CertificateUnfit { why } => {
@@ -228,7 +228,7 @@ impl fmt::Display for AcmeFailure {
             AcmeFailure::OnDemandDenied { why } => write!(f, "no certificate is ordered: {why}"),
             AcmeFailure::LocalRootUnusable { path, why } => write!(
                 f,
-                "the local authority cannot use {}: {why}; restore the file and its owner, or remove `root.key`, `root.pem` and `names` to create a new root, which every browser then has to trust",
+                "the local authority cannot use {}: {why}; restore the file and its owner, or remove `root.key`, `root.pem` and `names` to create a new root; you must then make every browser trust it",
                 path.display()
             ),
             AcmeFailure::StoreFailed { why } => f.write_str(why),

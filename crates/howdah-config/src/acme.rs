@@ -279,9 +279,9 @@ fn describe_choices(settings: &howdah_acme::AcmeSettings, chosen: &mut Vec<Strin
         .partition(|name| names::needs_local_authority(name));
     if let Some(first) = settings.authorities.first().filter(|_| !public.is_empty()) {
         chosen.push(format!(
-            "certificates from {} for {}, whose terms of service you accept; they are stored in {}",
-            first.name,
+            "certificates for {} come from {}, whose terms of service you accept; they are stored in {}",
             public.join(", "),
+            first.name,
             settings.directory.display()
         ));
     }
@@ -318,7 +318,7 @@ pub fn check_owner(
         .map(|account| account.uid);
     if others.filter(|uid| *uid != 0).any(|uid| uid == meta.uid()) {
         let message = format!(
-            "acme: the directory of keys {} belongs to a user that PHP runs as: change its owner to root, or to howdah's own user",
+            "acme: the directory of keys {} belongs to a user as which PHP runs, so scripts could read the keys: change its owner to root, or to howdah's own user",
             settings.directory.display()
         );
         top.file().mistake(top.place_of("acme"), message);

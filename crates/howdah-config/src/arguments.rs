@@ -43,7 +43,7 @@ pub use server::{DashboardArguments, ServerTarget, StatusArguments, StopArgument
     after_help = "Examples:\n  \
                   howdah serve /var/www/site --domain example.org\n  \
                   howdah init /var/www/site\n\n\
-                  Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or unfit, \
+                  Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or not usable, \
                   5 address in use or not permitted, 6 no server to talk to, 7 howdah-bench or howdah-import missing"
 )]
 pub struct CommandLineArguments {
@@ -124,7 +124,7 @@ pub enum HowdahCommand {
         howdah init\n  \
         howdah init /srv/shop\n  \
         howdah init /srv/shop -o /etc/howdah/sites.d/shop.toml\n\n\
-        It asks no questions and starts nothing. It prints what it found, what it wrote and the next command.")]
+        The command asks no questions and starts nothing. It prints what it found, what it wrote and the next command.")]
     Init(InitArguments),
     /// Run a script written for Swoole's HTTP server.
     #[command(after_help = "Example:\n  howdah run --listen :9501 server.php")]
@@ -158,7 +158,7 @@ pub enum HowdahCommand {
     /// Show what the server and its PHP processes are doing.
     #[command(after_help = "Example:\n  howdah status --watch")]
     Status(StatusArguments),
-    /// Show the status in a browser, live, with buttons to purge pages and to reload.
+    /// Show the live status in a browser, with buttons to purge pages and to reload.
     #[command(after_help = "Examples:\n  \
         howdah dashboard\n  \
         ssh -L 8090:127.0.0.1:8090 example.org howdah dashboard --listen 8090")]
@@ -169,10 +169,10 @@ pub enum HowdahCommand {
     /// Replace the running program with the one that is installed now, without dropping a request.
     #[command(after_help = "Example, after a new version has been installed:\n  howdah upgrade")]
     Upgrade(ServerTarget),
-    /// Purge pages from the page cache, or explain why one is not in it.
+    /// Purge pages from the page cache, or explain why a page is not in the cache.
     #[command(after_help = "Example:\n  howdah cache purge --tag news")]
     Cache(CacheArguments),
-    /// List, order, renew and remove the certificates that Howdah orders by itself.
+    /// List, order, renew and remove the certificates that Howdah manages.
     #[command(after_help = "Example:\n  howdah cert list")]
     Cert(CertArguments),
     /// List background jobs, start and stop them.

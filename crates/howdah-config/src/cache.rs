@@ -150,7 +150,7 @@ pub fn advise_of_mode(
         return;
     };
     let message = format!(
-        "cache: pool `{}` runs PHP in mode `{}`, where the cache sees only the headers of a response: it does not notice sessions without a cookie, DONOTCACHEPAGE, fatal errors after output or database writes, and `howdah_cache_purge()` does not exist; mode `embed` has none of these limits",
+        "cache: pool `{}` runs PHP in mode `{}`, where the cache sees only the headers of a response: it does not notice sessions without a cookie, DONOTCACHEPAGE, fatal errors after output, or database writes, and scripts cannot call `howdah_cache_purge()`; mode `embed` has none of these limits",
         site.pool,
         mode.word()
     );

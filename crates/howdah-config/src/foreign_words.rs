@@ -66,7 +66,7 @@ words! {
         "error_page" => ["site.error_pages"] "use [site.error_pages], as in `404 = \"404.html\"`";
         "autoindex" => [] "Howdah never lists directories";
         "ssl" => ["listen"] "append `tls` to the address in `listen`, as in \"0.0.0.0:443 tls\"";
-        "ssl_certificate" => ["site.certificate.file", "site.certificate.key"] "write a [[site.certificate]] with `file` and `key`, or none: Howdah orders certificates for the site's `hosts`";
+        "ssl_certificate" => ["site.certificate.file", "site.certificate.key"] "write a [[site.certificate]] with `file` and `key`, or omit it: Howdah then orders certificates for the site's `hosts`";
         "ssl_certificate_key" => ["site.certificate.key"] "write a [[site.certificate]] with `file` and `key`";
         "ssl_client_certificate" => ["tls.client_ca"] "use `client_ca` in [tls]";
         "ssl_verify_client" => ["tls.verify_client"] "use `verify_client` in [tls]";

@@ -41,7 +41,7 @@ pub fn identity(arguments: &ServeArguments, top: &ConfigSection<'_>) -> ServerId
             if let Some(who) = name.metadata().ok().and_then(|meta| other_writers(&meta)) {
                 let file = &file.name;
                 let message = format!(
-                    "{who} can change {file} and so become root at the next reload: chown root, chmod go-w"
+                    "{who} can change {file} and so become root at the next reload; run: chown root {file} && chmod go-w {file}"
                 );
                 top.file().advise(None, message);
             }

@@ -132,7 +132,7 @@ fn job(section: &ConfigSection<'_>, server: &JobContext<'_>) -> Option<JobSettin
     let program = match words.split_first() {
         None => {
             let message =
-                "command: a job needs one, such as `[\"php\", \"artisan\", \"queue:work\"]`";
+                "command: a job needs a command, such as `[\"php\", \"artisan\", \"queue:work\"]`";
             mistake("command", message.to_owned());
             None
         }
@@ -194,7 +194,7 @@ fn preset_directory(
     let message = match found.is_empty() {
         true => format!("preset: no site has {file} in its root or next to it; set `directory`"),
         false => format!(
-            "preset: {file} is in {}; choose one with `directory`",
+            "preset: {file} is in {}; choose one of these directories with `directory`",
             shown.join(" and ")
         ),
     };
@@ -270,7 +270,7 @@ fn php_program(
         mistake("command: remove --pool: a job runs the PHP of the command line; use -c and -d for other settings".to_owned());
     }
     if php.code().is_none() && php.script.is_empty() {
-        mistake("command: `php` needs a script, or -r and code".to_owned());
+        mistake("command: `php` needs a script, or -r with code".to_owned());
     }
     // A missing program has already been reported.
     let program = howdah_php.command_line_program()?;

@@ -118,7 +118,7 @@ impl<'c> ConfiguredListeners<'c> {
             Some(true) => {}
             Some(false) => {
                 let message = format!(
-                    "{} is named elsewhere with other words after it; write the same words, such as `tls`, in all places",
+                    "{} also appears elsewhere, but followed by other words; write the same words, such as `tls`, after it everywhere",
                     listen.address
                 );
                 self.mistake(place, &message);

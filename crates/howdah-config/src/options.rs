@@ -75,7 +75,7 @@ impl Destination {
 
 /// The sections: the name as in the file, and a description.
 pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
-    ("", "Before the first `[section]`."),
+    ("", "These keys must be before the first `[section]`."),
     ("log", "Where messages and requests are logged."),
     (
         "traces",
@@ -83,11 +83,11 @@ pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
     ),
     (
         "fleet",
-        "One page cache on several servers ([fleet.md](fleet.md)). Without `valkey`, it is off.",
+        "Keeps the page caches of several servers consistent ([fleet.md](fleet.md)). Without `valkey`, this server is not in a fleet.",
     ),
     (
         "limits",
-        "Limits of what clients may send and of what the server stores for them. Beyond a limit, a client gets the failure that the option names.",
+        "Limits on what clients may send and on what the server stores for them. A client that exceeds a limit gets the failure that the option names.",
     ),
     ("timeouts", "How long each step may take."),
     (
@@ -114,7 +114,7 @@ pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
     ),
     (
         "site",
-        "A site: which directory is served for which hosts. If the file has no site, the directory on the command line is recognised and served; `--config` without a site or a directory is a mistake.",
+        "A site: a directory that is served for some hosts. If the file has no site, Howdah serves the directory on the command line, with the settings for the application in it. It is a mistake if there is neither a site nor such a directory.",
     ),
     (
         "site.certificate",
@@ -122,7 +122,7 @@ pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
     ),
     (
         "site.rule",
-        "Rules, which are applied in order. At most one of `path`, `prefix`, `glob` and `regex` selects the URL paths; without one, the rule applies to all paths. A rule has one action, such as `redirect`, `deny` or `proxy`; the limits of clients (`limit`, `rate`, `connections`, `processes`) count as one action together. A rule without such an action may combine `set_header`, `add_header`, `cache_control` and `type`.",
+        "Rules, which are applied in order. At most one of `path`, `prefix`, `glob` and `regex` selects the URL paths; a rule with none of them applies to all paths. A rule has one action, such as `redirect`, `deny` or `proxy`; the limits of clients (`limit`, `rate`, `connections`, `processes`) count as one action together. A rule without such an action may combine `set_header`, `add_header`, `cache_control` and `type`.",
     ),
     (
         "site.rule.not",
@@ -202,10 +202,10 @@ macro_rules! options {
 options! {
     "" ANY {
         "listen": OptionKind::Texts, "127.0.0.1:8080",
-            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. An address may be followed by `tls` (HTTPS with the sites' certificates, including HTTP/2), then `http3` (experimental: HTTP/3 on the same UDP port); by `h2c` (also HTTP/2 without TLS, for a load balancer); and by `proxy_protocol` (a PROXY header, trusted only from `[trusted_proxies]`). A unix socket may also have `owner=USER`, `group=GROUP` and `mode=0660`.",
-            "Every server that other machines should reach needs it.";
+            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. These words may follow an address: `tls` (HTTPS with the sites' certificates, including HTTP/2), `tls http3` (experimental: also HTTP/3, on the UDP port with the same number), `h2c` (also HTTP/2 without TLS, for a load balancer) and `proxy_protocol` (each connection from `[trusted_proxies]` begins with a PROXY header). For a unix socket, `owner=USER`, `group=GROUP` and `mode=0660` are also possible.",
+            "Needed if other machines should reach the server.";
         "include": OptionKind::Texts, "",
-            "More configuration files, as patterns of the shell: `[\"conf.d/*.toml\", \"sites.d/*.toml\"]`. Their sites are added in the order of the file names. A key that two files set is a mistake. Relative paths in them also start at the directory of this file.",
+            "More configuration files, named by shell patterns: `[\"conf.d/*.toml\", \"sites.d/*.toml\"]`. Their sites are added in the order of the file names. It is a mistake to set the same key in two files. Relative paths in the included files are also relative to the directory of the main file.",
             "Useful for one file per site.";
         "threads": OptionKind::IntegerOrAuto(1, 128), "auto",
             "The number of threads that serve HTTP; `auto` means one per core. A change needs a restart.",
@@ -213,12 +213,12 @@ options! {
         "user": OptionKind::Text, "",
             "The `USER` or `USER:GROUP` that serves HTTP if root starts the server. Pools use it, too, unless they have their own user. A change needs a restart.",
             "Needed if root starts the server.";
-        "pid": OptionKind::Path, "", "A file for the process id of the master.", "Useful for service managers other than systemd.";
+        "pid": OptionKind::Path, "", "The file to which the master writes its process id.", "Useful for service managers other than systemd.";
         "control": OptionKind::Path, "",
-            "The control socket of `howdah status`, `reload` and `stop`. By default there is one for each port in `/run/howdah` (root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
+            "The control socket, which `howdah status`, `reload` and `stop` use. By default, it is named after the server's first port (such as `8080.sock`), and its directory is `/run/howdah` (for root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
             "Useful for several servers with the same port, such as containers that share a directory.";
         "php": OptionKind::Text, "",
-            "A series of PHP (`8.4`), or the path of a PHP program: a php-fpm, php-cgi or php. The default is `$HOWDAH_PHP`, which has the same meaning, or else a php-fpm, php-cgi or php of the machine, in this order: [which PHP](pools.md#which-php).",
+            "The PHP to use: a series such as `8.4`, or the path of a php-fpm, php-cgi or php program. The default is the value of `$HOWDAH_PHP`, which is written in the same way. Without this variable, Howdah uses the php-fpm, php-cgi or php of the machine, in this order of preference: [which PHP](pools.md#which-php).",
             "Useful for several versions of PHP on one machine.";
         "mode": OptionKind::Word(&MODES), "embed",
             "How pools run PHP, unless they have their own mode.",
@@ -226,12 +226,12 @@ options! {
     }
     "log" ANY {
         "error": OptionKind::PathOr(&["stderr", "syslog", "journald"]), "stderr",
-            "The error log, which includes PHP's messages. `syslog` and `journald` work as for `access`.",
+            "The error log, which includes PHP's messages. `syslog` and `journald` are written as for `access`.",
             "Useful for servers whose service manager does not store stderr.";
         "level": OptionKind::Word(&["error", "warning", "notice", "info", "debug"]), "notice",
-            "The lowest level that is logged.", "`info` and `debug` help to find a fault.";
+            "Messages of this level and of all more severe levels are logged.", "Use `info` or `debug` to find a fault.";
         "access": OptionKind::PathOr(&["off", "stdout", "stderr", "syslog", "journald"]), "off",
-            "The access log, with one line per request, which is written within a second. `syslog` may be followed by words: `syslog:server=unix:/dev/log,facility=daemon,tag=howdah` (the defaults) or `server=HOST:514`. `journald:` may be followed by the path of the journal's socket.", "Useful for statistics and audits.";
+            "The access log, with one line per request, which is written within a second. Settings may follow `syslog`: `syslog:server=unix:/dev/log,facility=daemon,tag=howdah` (the defaults) or `server=HOST:514`. The path of the journal's socket may follow `journald:`.", "Useful for statistics and audits.";
         "access_format": OptionKind::Word(&["common", "combined", "extended", "json"]), "combined",
             "The format of the access log. `extended` adds host, request time, queue time, child, error name and request number to `combined`.",
             "Set it if your log analyser expects another format.";
@@ -239,11 +239,11 @@ options! {
     "traces" ANY {
         "endpoint": OptionKind::Text, "",
             "The URL of a collector that accepts OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is appended.",
-            "Needed for traces. Jaeger, Tempo and the OpenTelemetry Collector accept them there.";
+            "Needed for traces. Jaeger, Tempo and the OpenTelemetry Collector are such collectors.";
         "sample": OptionKind::Text, "100%",
-            "The share of requests that are recorded if the caller sends no trace, such as `1%`. If the caller sends one, its decision is followed.",
+            "The share of the requests without `traceparent` that are recorded, such as `1%`. If a request has this header, Howdah follows the decision of its sender.",
             "Useful for busy servers.";
-        "service": OptionKind::Text, "howdah", "The name by which the collector finds the traces (`service.name`).",
+        "service": OptionKind::Text, "howdah", "The name under which the collector shows the traces (`service.name`).",
             "Useful for several servers that share a collector.";
         "headers": OptionKind::Pairs, "", "`[traces.headers]`: headers that are sent with each message to the collector.",
             "Useful for collectors that need credentials.";
@@ -257,8 +257,8 @@ options! {
         "member": OptionKind::Text, "", "The name of this server; the default is the name of the machine.",
             "Needed for several servers on one machine.";
         "lease": OptionKind::Time(SECOND, 60 * SECOND), "3s",
-            "How long stored pages are served without Valkey, and how long a write waits at most.",
-            "Useful for a slow network to Valkey.";
+            "How long this server continues to serve stored pages while it cannot reach Valkey. A write waits at most this long for the other members.",
+            "Raise it if the network to Valkey is slow.";
         "replicas": OptionKind::Integer(0, 100), "0",
             "The number of Valkey's replicas. All of them must confirm a lease.",
             "Needed if a replica may take over from the primary.";
@@ -267,15 +267,15 @@ options! {
         "key_file": OptionKind::Path, "", "A file with the secret that signs shared pages, created with `openssl rand -hex 32`.",
             "Needed with `release`.";
         "forget_after": OptionKind::TimeOrOff(SECOND, 30 * DAY), "off",
-            "After this time the other members forget a silent member. From then on, that member responds to requests that write with 503 ([fleet.md](fleet.md#a-member-that-is-gone-for-good)). The minimum is two leases.",
+            "The other members forget a member that has been silent for this time. From then on, the forgotten member responds with 503 to requests that write ([fleet.md](fleet.md#a-member-that-is-gone-for-good)). The minimum is two leases.",
             "Useful if no administrator removes failed servers by hand.";
     }
     "limits" ANY {
         "header": OptionKind::Size(K, M), "32K" => server!(http.max_header_bytes),
-            "The maximum size of a request header; a longer one gets 431 `HeaderTooLarge`. The request line may use a quarter of it (414 `UriTooLong`).",
+            "The maximum size of a request header; a longer one gets 431 `HeaderTooLarge`. The request line may use up to a quarter of this size; a longer one gets 414 `UriTooLong`.",
             "Useful for single sign-on with long URLs or cookies.";
         "connections": OptionKind::IntegerOrAuto(1, 1_000_000), "auto" => server!(http.max_connections),
-            "The maximum number of open connections. `auto` is three quarters of the limit of open files, which Howdah raises as far as allowed, and at most one connection per 32 KiB of `memory`.",
+            "The maximum number of open connections. `auto` is three quarters of the limit of open files, which Howdah raises as far as allowed, but at most one connection for each 32 KiB of `memory`.",
             "Useful on machines that also run other services.";
         "keepalive_requests": OptionKind::Integer(0, 1 << 40), "10000" => server!(http.keepalive_requests),
             "The number of requests after which a connection is closed; 0 means no limit.",
@@ -284,74 +284,74 @@ options! {
             "The minimum speed of a client, in bytes per second. If the client sends a request body more slowly, it gets 408 `BodyTooSlow`; if it reads a response more slowly, the response is cut off (`ClientTooSlow`). Howdah measures the average over ten seconds of waiting for the client; time in which the server is slow does not count. 0 means no minimum.",
             "Lower it for clients on very slow links.";
         "response_spill": OptionKind::Size(0, T), "1G" => server!(buffers.response_spill),
-            "The maximum size of the file that stores output for a slow client, after 256 KiB in memory. If a script writes more, it waits for its client, which must then read 256 KiB per second (`ClientTooSlow`).",
+            "The maximum size of the file that stores a response for a slow client when 256 KiB of it are already stored in memory. A script that writes more has to wait for its client. The client must then read 256 KiB per second, or it is disconnected (`ClientTooSlow`).",
             "Useful for scripts that send large responses, such as backups.";
         "spill_total": OptionKind::SizeOrAuto(0, 1024 * T), "auto" => server!(spill_total),
-            "The maximum size of all files of stored bodies and output. Above half of it, slow clients must transfer 16 KiB per second (408 `BodyTooSlow`, `ClientTooSlow`). When it is used up, requests with such bodies get 503 `SpillFull`. `auto` is half of the space that is free at the start.",
+            "The maximum size of all files with stored request bodies and responses together. When more than half of it is used, clients must transfer at least 16 KiB per second (408 `BodyTooSlow`, `ClientTooSlow`). When all of it is used, requests whose bodies need a file get 503 `SpillFull`. `auto` is half of the disk space that is free when the server starts.",
             "Useful on a disk that a database also uses.";
         "memory": OptionKind::SizeOrAuto(16 * M, T), "auto" => server!(memory),
-            "The maximum memory of the front, without `cache.memory` and PHP. Above half of it, bodies and responses of slow clients are moved to files. When it is used up, clients that hold much memory and read nothing are disconnected (`ClientTooSlow`), and new requests get 503 `MemoryLimit`. `auto` is a quarter of the memory of the machine or container, and at least 64 MiB, but at most half of a limited address space.",
+            "The maximum memory of the front, which includes neither `cache.memory` nor the memory of PHP. When more than half of it is used, request bodies and responses of slow clients are moved to files. When all of it is used, clients that hold much memory and read nothing are disconnected (`ClientTooSlow`), and new requests get 503 `MemoryLimit`. `auto` is a quarter of the memory of the machine or container, and at least 64 MiB, but at most half of a limited address space.",
             "Useful in containers where PHP should get more or less of the memory.";
         "spill_directory": OptionKind::Path, "/var/tmp" => server!(buffers.directory),
-            "The directory for files of stored bodies and output. The files have no names.",
+            "The directory for files with stored request bodies and responses. The files have no names, so they do not appear in the directory.",
             "Useful with a read-only root file system, or for a faster disk.";
     }
     "timeouts" ANY {
         "header": OptionKind::Time(100, 600 * SECOND), "10s" => server!(http.header_timeout),
-            "The time for a complete request header, from its first byte; then the response is 408 `HeaderTimeout`.",
-            "Useful for satellite links. A longer time makes slowloris attacks easier.";
+            "How long a client may take to send a request header, from its first byte to its end. After that, the response is 408 `HeaderTimeout`.",
+            "Raise it for satellite links. A longer time makes slowloris attacks easier.";
         "body": OptionKind::Time(100, 3600 * SECOND), "30s" => server!(http.body_timeout),
-            "The time between two parts of a request body; then the response is 408 `BodyTimeout`.",
+            "The maximum time between two parts of a request body. After that, the response is 408 `BodyTimeout`.",
             "Useful for clients that pause while they upload.";
         "keepalive": OptionKind::Time(0, 3600 * SECOND), "75s" => server!(http.keepalive_timeout),
             "How long a connection may be idle between requests.",
-            "It must be longer than that of a load balancer in front of Howdah (usually 60 s).";
+            "It must be longer than the same timeout of a load balancer in front of Howdah (usually 60 s).";
         "send": OptionKind::Time(100, 3600 * SECOND), "60s" => server!(http.send_timeout),
-            "How long a client may read nothing; then its connection is closed.",
+            "How long a client may read nothing before its connection is closed.",
             "Useful for clients that pause while they read.";
         "stop": OptionKind::Time(0, DAY), "10s" => server!(timeouts.stop),
-            "The time for running requests after SIGTERM or SIGINT.",
+            "How long running requests may continue after SIGTERM or SIGINT.",
             "It should be shorter than the time after which the container or service manager kills the server.";
         "drain": OptionKind::Time(0, DAY), "60s" => server!(timeouts.drain),
-            "The time for running requests after SIGQUIT, `howdah stop`, a reload or a crash of the front.",
+            "How long running requests may continue after SIGQUIT, `howdah stop`, a reload or a crash of the front.",
             "Useful for sites with long requests.";
         "start": OptionKind::Time(SECOND, 3600 * SECOND), "60s" => server!(timeouts.start),
-            "The time for PHP to start, including preloading.", "Useful for large preloads and slow disks.";
+            "How long PHP may take to start, including preloading.", "Useful for large preloads and slow disks.";
         "hang": OptionKind::Time(SECOND, DAY), "30s" => server!(timeouts.hang),
-            "How long a thread of the front may be blocked; then the front is restarted: `FrontHung`. Time spent waiting for a disk does not count. A zygote or spawner must respond within a third of it, or within 10 s if that is longer: `ZygoteStuck`, `SpawnerStuck`.",
+            "How long a thread of the front may be blocked before the front is restarted (`FrontHung`). Time spent waiting for a disk does not count. A zygote or spawner must respond within a third of this time, or within 10 s if that is longer (`ZygoteStuck`, `SpawnerStuck`).",
             "Raise it on an overloaded machine, or to attach a debugger.";
     }
     "compression" ANY {
         "codings": OptionKind::Texts, "zstd, br, gzip",
-            "The codings that are offered, the preferred one first; `off` means none.",
-            "Useful if a proxy in front compresses, or for pages with secrets (security.md).";
+            "The codings that Howdah may use, in order of preference; `off` means none.",
+            "Useful if a proxy in front of Howdah compresses responses, or for pages with secrets (security.md).";
         "types": OptionKind::Texts, "", "Media types that are compressed in addition to the usual text types.",
             "Useful for applications with their own media types.";
     }
     "cache" ANY {
-        "memory": OptionKind::Size(M, T), "128M", "The memory for cached pages of all sites. The largest page may have 8 MiB or a sixteenth of this size, whichever is more, but at most half of it.",
-            "Useful for more than about ten thousand pages.";
+        "memory": OptionKind::Size(M, T), "128M", "The memory for cached pages of all sites. A single page may have up to 8 MiB or a sixteenth of this size, whichever is more, but at most half of this size.",
+            "Raise it for more than about ten thousand pages.";
         "path": OptionKind::Path, "",
             "A directory for cached pages that do not fit into memory; they survive a restart. The directory must belong to this server alone, be private to its user, and be outside every root.",
             "Useful for large sites, and for sites that must have a warm cache after a restart.";
-        "disk_size": OptionKind::Size(M, 1024 * T), "1G", "The disk space below `path`.", "Useful for more than about a hundred thousand pages.";
+        "disk_size": OptionKind::Size(M, 1024 * T), "1G", "The maximum disk space for the pages below `path`.", "Raise it for more than about a hundred thousand pages.";
     }
     "tls" ANY {
         "client_ca": OptionKind::Path, "",
             "Certificates (PEM) of the authorities that sign client certificates. Clients are asked for a certificate, and PHP gets `SSL_CLIENT_VERIFY`, `SSL_CLIENT_S_DN` and the related variables, as with Apache. Revocation lists are not read.",
             "Useful for machines and people that log in with a certificate.";
         "verify_client": OptionKind::Word(&["on", "optional"]), "on",
-            "`on`: a client without a certificate is refused in the handshake. `optional`: PHP decides.",
+            "`on`: a client without a certificate is refused in the handshake. `optional`: such a client is accepted, and PHP decides what it may do.",
             "Use `optional` if a part of the site is public.";
         "ticket_keys": OptionKind::Path, "",
-            "A file with keys for session tickets, of 48 random bytes each; the first key encrypts. Without the file, Howdah creates keys and changes them every six hours.",
+            "A file with keys for session tickets, of 48 random bytes each. The first key encrypts new tickets. Without the file, Howdah creates keys and changes them every six hours.",
             "Useful for several hosts behind one address.";
     }
     "acme" ANY {
-        "email": OptionKind::Text, "", "The address to which an authority sends messages about the account.", "Useful for warnings when a renewal fails.";
+        "email": OptionKind::Text, "", "The address to which an authority sends messages about the account.", "Useful to get warnings of the authority.";
         "authorities": OptionKind::Texts, "letsencrypt",
             "The authorities, which are tried in order: `letsencrypt`, `letsencrypt-staging`, `zerossl`, or the URL of another authority's directory.",
-            "Useful for a second authority if the first one is down, for tests, and for your own authority (`SSL_CERT_FILE` names its root).";
+            "Useful to have a second authority in case the first one is down, for tests, and to use your own authority (`SSL_CERT_FILE` names its root).";
         "eab": OptionKind::Pairs, "",
             "`[acme.eab]`: the account keys that some authorities require (external account binding), with one line for each authority: `zerossl = \"KEY_ID:HMAC_KEY\"`. For an authority whose URL is in `authorities`, write the host of that URL in quotes: `\"acme.example.org\" = \"KEY_ID:HMAC_KEY\"`.",
             "Needed for `zerossl`.";
@@ -359,7 +359,7 @@ options! {
             "A URL of yours that decides for which other names Howdah may order certificates. When a client requests a name that is not in the configuration, Howdah requests this URL with `?domain=NAME` added. A status from 200 to 299 allows the order; with any other status, the client is refused. At most ten new names are ordered per minute.",
             "Useful for platforms whose customers bring their own domains ([certificates.md](certificates.md#names-of-customers)).";
         "dns_hook": OptionKind::Path, "",
-            "A program that proves control over a name with DNS (DNS-01): `PROGRAM present|cleanup _acme-challenge.NAME. VALUE`, like lego's `exec`. It must not exit until all name servers have the record.",
+            "A program that proves control over a name with DNS (DNS-01). Howdah runs `PROGRAM present|cleanup _acme-challenge.NAME. VALUE`, as lego does for its provider `exec`. The program must not exit until all name servers have the record.",
             "Needed for wildcards, and for servers that cannot be reached from the Internet.";
         "path": OptionKind::Path, "",
             "The directory for keys, certificates and accounts, which several hosts may share. The default is `/var/lib/howdah` (root) or `~/.local/state/howdah`. Orders are made by a process that runs as the directory's owner.",
@@ -373,21 +373,21 @@ options! {
             "A file with more networks of proxies, one in each line; `#` begins a comment. The file is read again within a second when it changes.",
             "Useful for lists that change, such as those of Cloudflare and other CDNs.";
         "header": OptionKind::Word(&["x-forwarded", "forwarded"]), "x-forwarded",
-            "Which headers the proxies write: `X-Forwarded-For` and the related headers, or `Forwarded` (RFC 7239). Only one kind is read, because a proxy passes on the other kind as the client sent it.",
+            "Which headers the proxies write: `X-Forwarded-For` and the related headers, or `Forwarded` (RFC 7239). Howdah reads only headers of this kind, because a proxy passes on the others as the client sent them.",
             "Useful for proxies that follow the RFC.";
         "host": OptionKind::OnOff, "off",
-            "Use the host from `X-Forwarded-Host` or `host=`.",
-            "Useful for proxies that rewrite `Host`. Other proxies pass on what the client sent.";
+            "Use the host that the proxies write into `X-Forwarded-Host`, or into `host=` of `Forwarded`.",
+            "Useful for proxies that rewrite `Host`. Keep it off for proxies that do not set these values themselves, because they pass on what the client sent.";
     }
     "status" ANY {
         "listen": OptionKind::Text, "",
-            "The address of a listener for monitoring only, written as in `listen` without `tls`, such as `127.0.0.1:9180`. It serves `/livez`, `/readyz`, `/status` and `/metrics` (monitoring.md). An address that other machines can reach needs `allow`. Probes are answered for every client.",
+            "The address of a listener for monitoring only, written as in `listen` without `tls`, such as `127.0.0.1:9180`. It serves `/livez`, `/readyz`, `/status` and `/metrics` (monitoring.md). If other machines can reach the address, `allow` must name the permitted clients. Probes (`/livez`, `/readyz`) are answered for every client.",
             "Useful for containers, Prometheus and load balancers.";
         "path": OptionKind::Text, "",
-            "The URL path of the status page on the sites' listeners, such as `/howdah-status`. There is none by default.",
+            "The URL path of the status page on the sites' listeners, such as `/howdah-status`. By default, there is no such page.",
             "Useful for monitoring through the sites' ports. The page shows what visitors do.";
         "allow": OptionKind::Texts, "127.0.0.1, ::1",
-            "Addresses and networks that may see status and metrics. A request through a proxy counts as local only if `[trusted_proxies]` names the proxy. Also name a local proxy that adds no header.",
+            "Addresses and networks that may see status and metrics. If clients reach this server through a proxy, list the proxy in `[trusted_proxies]`: a request with a proxy's headers that comes through any other proxy does not see them. A proxy on this machine that adds no headers must also be listed, because its requests look like requests of this machine.",
             "Useful for monitoring from another machine.";
     }
     "pool.*" ANY {
@@ -395,15 +395,15 @@ options! {
             "How this pool runs scripts, instead of the `mode` at the top level.",
             "Useful for pools with different modes.";
         "queue_size": OptionKind::Integer(0, 65535), "1024" => pool!(Embed.queue_size, FastCgi.queue_size, Pool.client.queue_size, Cgi.queue_size),
-            "The maximum number of requests that wait for a process. Clients take turns. If the queue is full, the newest request of the client with the most waiting requests gets 503 `QueueFull`.",
+            "The maximum number of requests that wait for a process. Requests of different clients are served in turn. If the queue is full, the newest request of the client with the most waiting requests gets 503 `QueueFull`.",
             "Useful for sites that should refuse requests early.";
         "queue_timeout": OptionKind::Time(10, 3600 * SECOND), "30s"
             => pool!(Embed.queue_timeout, FastCgi.queue_timeout, Pool.client.queue_timeout, Cgi.queue_timeout),
-            "The maximum time that a request waits for a process; then it gets 503 `QueueTimeout`.",
+            "How long a request may wait for a process before it gets 503 `QueueTimeout`.",
             "Set it to the time that your clients are willing to wait, such as the timeout of a load balancer in front of Howdah.";
         "request_terminate_timeout": OptionKind::TimeOrOff(100, DAY), "300s"
             => pool!(Embed.request_terminate_timeout, FastCgi.request_terminate_timeout, Pool.client.request_terminate_timeout, Cgi.request_terminate_timeout),
-            "The maximum time that a script may run, including sleep; then its process is killed: 504 `TerminateTimeout`.",
+            "How long a script may run, including the time that it sleeps. After that, its process is killed, and the response is 504 `TerminateTimeout`.",
             "Useful for long reports and imports.";
     }
     "pool.*" STARTED {
@@ -415,19 +415,19 @@ options! {
             "Needed for sites that must not read each other's files.";
         "php_ini": OptionKind::Path, "", "A php.ini to use instead of the one that PHP would find.", "Useful for pools with different settings.";
         "php_value": OptionKind::Pairs, "" => pool!(Embed.defines, Pool.ini.defines, Cgi.ini.defines),
-            "`[pool.NAME.php_value]`: PHP settings that apply from the start (`-d`), such as `opcache.memory_consumption` or `extension`. Use `opcache.validate_timestamps = 0` if deployments end with `howdah reload`, and `opcache.revalidate_freq = 0` for development.",
+            "`[pool.NAME.php_value]`: PHP settings that apply from the start of PHP, as with `-d`, such as `opcache.memory_consumption` or `extension`. Use `opcache.validate_timestamps = 0` if deployments end with `howdah reload`, and `opcache.revalidate_freq = 0` for development.",
             "Useful for settings that only this pool should have.";
         "env": OptionKind::Pairs, ""
             => pool!(Embed.environment, Pool.identity.environment, Cgi.identity.environment),
             "`[pool.NAME.env]`: environment variables of the processes.", "Useful for applications that are configured with variables.";
         "clear_env": OptionKind::OnOff, "on"
             => pool!(Embed.clear_env, Pool.identity.clear_env, Cgi.identity.clear_env),
-            "Pass PHP only `env`, `--env`, PATH, PHPRC and PHP_INI_SCAN_DIR. `off` passes the whole environment of the server.",
+            "`on`: PHP gets the variables of `env` and `--env`, but of the server's environment only PATH, PHPRC and PHP_INI_SCAN_DIR. `off`: PHP gets the whole environment of the server, too.",
             "Use `off` in containers whose environment is the configuration.";
     }
     "pool.*" LASTING {
         "pm": OptionKind::Word(&["static", "dynamic", "ondemand"]), "dynamic",
-            "As in php-fpm: `static` always runs max_children processes, `dynamic` runs as many as keep the spare ones idle, and `ondemand` starts processes when requests arrive. Mode `worker` and `--children N` use `static`.",
+            "As in php-fpm: `static` always runs max_children processes, `dynamic` starts and stops processes to keep some spare ones idle, and `ondemand` starts processes when requests arrive. Mode `worker` and `--children N` use `static`.",
             "Use `ondemand` for many idle sites, and `static` for even load.";
         "min_spare_servers": OptionKind::IntegerOrAuto(0, 1000), "auto",
             "With `dynamic`, a process is started when fewer processes than this are idle. `auto` is half the number of cores.", "Useful for bursts of requests.";
@@ -435,17 +435,17 @@ options! {
             "With `dynamic`, a process is stopped when more processes than this are idle. `auto` is twice the number of cores.", "Useful for bursts of requests.";
         "process_idle_timeout": OptionKind::Time(SECOND, DAY), "10s"
             => pool!(Embed.process_idle_timeout, Pool.process_idle_timeout),
-            "The time after which an idle process beyond the spare ones is stopped.", "Useful if other programs need the memory sooner.";
+            "A process that has been idle for this time is stopped, unless it is needed as a spare process.", "Useful if other programs need the memory sooner.";
         "max_requests": OptionKind::Integer(0, 1 << 40), "0" => pool!(Embed.max_requests, Pool.max_requests),
-            "The number of requests after which a process is replaced (`worker`: up to a tenth fewer, `pool`: up to a fifth fewer); 0 means never.",
+            "The number of requests after which a process is replaced; 0 means never. In mode `worker`, a process may be replaced after up to a tenth fewer requests, and in mode `pool` after up to a fifth fewer.",
             "Useful for code that leaks something other than memory.";
         "max_memory": OptionKind::SizeOrOff(16 * M, T), "512M" => pool!(Embed.max_memory, Pool.max_memory),
             "The resident memory above which a process is replaced between two requests.",
-            "Useful for applications that need more than four times PHP's memory_limit.";
+            "Raise it for applications that need more than four times PHP's memory_limit.";
     }
     "pool.*" OURS {
         "php": OptionKind::Text, "",
-            "Like `php` of the server, for this pool.", "Useful for sites that need different versions of PHP.";
+            "The PHP of this pool, written like the top-level `php`.", "Useful for sites that need different versions of PHP.";
         "shared_cache": OptionKind::SizeOrOff(M, T), "off" => pool!(Embed.shared_cache),
             "The memory for values that PHP keeps from one request to the next: [shared cache](shared-cache.md).",
             "Use `64M` for the object cache of WordPress.";
@@ -453,9 +453,9 @@ options! {
             "Patterns of files (`src/**/*.php`; in mode `worker` relative to the script). When one of the files changes, the processes are replaced one after the other. The patterns may match at most 8192 directories (`WatchIncomplete`).",
             "Useful for development, and deployments that do not end with `howdah reload`.";
         "request_slowlog_timeout": OptionKind::TimeOrOff(100, DAY), "10s" => pool!(Embed.request_slowlog_timeout),
-            "If a request runs longer, its PHP stack is logged (`SlowRequest`).", "Raise it for scripts that are meant to run long.";
+            "If a request runs longer, its PHP stack is logged (`SlowRequest`).", "Raise it for scripts that are meant to run for a long time.";
         "request_terminate_timeout_track_finished": OptionKind::OnOff, "off" => pool!(Embed.track_finished),
-            "`request_terminate_timeout` also ends the work that a script does after its response: after `fastcgi_finish_request()`, and in shutdown functions.",
+            "Whether `request_terminate_timeout` also ends the work that a script does after its response: after `fastcgi_finish_request()`, and in shutdown functions.",
             "Useful for applications whose background work may hang.";
     }
     "pool.*" WORKER {
@@ -478,34 +478,34 @@ options! {
             "Backends: `unix:PATH`, `HOST:PORT`, or a range such as `127.0.0.1:9000-9007`, optionally followed by `weight=N`. A request goes to the least busy backend.",
             "Needed in mode `fastcgi`.";
         "script_root": OptionKind::Pairs, "" => pool!(FastCgi.script_root),
-            "`[pool.NAME.script_root]`: directories on this machine and their names where the scripts run: `\"/srv/site\" = \"/var/www/html\"`.",
+            "`[pool.NAME.script_root]`: directories on this machine, each with the path of the same directory on the machine or in the container where the scripts run: `\"/srv/site\" = \"/var/www/html\"`.",
             "Useful for php-fpm in another container or a chroot.";
     }
     "pool.*" BACKENDS {
         "max_connections": OptionKind::IntegerOrAuto(1, 4096), "auto" => pool!(FastCgi.max_connections, Pool.client.max_connections),
-            "The maximum number of connections per backend: php-fpm's `pm.max_children`, which php-fpm does not report. `auto` uses what the backend reports (php-cgi does), or finds the number by trial. `--children N` overrides it.",
-            "Set it for php-fpm; keep_connections needs it.";
+            "The maximum number of connections to each backend. For php-fpm, set it to `pm.max_children`. `auto` uses the number that the backend reports, or finds it by trial if the backend reports none (php-cgi reports it, php-fpm does not). `--children N` overrides it.",
+            "Set it for php-fpm, because keep_connections needs this number.";
         "keep_connections": OptionKind::OnOff, "on" => pool!(FastCgi.keep_connections, Pool.client.keep_connections),
-            "Reuse connections for one second if the number of processes is known, because each connection occupies a process. A connection that has carried a request body is never reused.",
+            "Keep idle connections for one second, and reuse them. Because each connection occupies a process, Howdah does this only if the number of processes is known. A connection that has carried a request body is never reused.",
             "Use `off` for scripts that continue to work after `fastcgi_finish_request()`.";
         "read_timeout": OptionKind::TimeOrOff(10, DAY), "off" => pool!(FastCgi.read_timeout, Pool.client.read_timeout),
-            "The maximum time that a backend may send nothing; then the response is 504 `BackendTimeout`.", "Useful for backends that hang without exiting.";
+            "How long a backend may send nothing before the response is 504 `BackendTimeout`.", "Useful for backends that hang without exiting.";
     }
     "site" ANY {
         "name": OptionKind::Text, "", "The name in logs and in the status. The default is the site's first host.", "Useful for sites without hosts.";
         "hosts": OptionKind::Texts, "", "`example.org`, `*.example.org` or an address. The first `[[site]]` of the file handles all other hosts.",
             "Needed for more than one site.";
         "listen": OptionKind::Texts, "",
-            "The only addresses at which this site responds, written as in the top-level `listen`. Of the sites that use an address, the first one in the file handles all hosts that no other has. By default, a site uses all addresses of the top-level `listen`. `--listen` replaces the addresses of the server, not those of a site.",
+            "The only addresses at which this site responds, written as in the top-level `listen`. Of the sites that use an address, the first one in the file handles all hosts that none of the others has. By default, a site uses all addresses of the top-level `listen`. `--listen` replaces the addresses of the server, not those of a site.",
             "Useful for an administration interface on its own port, or for two sites with the same host.";
-        "root": OptionKind::Path, "", "The directory that is served. The default is the directory on the command line.", "Every site in a file needs it.";
+        "root": OptionKind::Path, "", "The directory that is served. The default is the directory on the command line.", "Needed for every site in a file.";
         "recognise": OptionKind::OnOff, "",
             "`on`: add the settings and rules that `howdah serve DIR` would choose for the application in the root; the site's own rules are applied first. `off`: add nothing. If you do not set this option, Howdah adds only the list of paths that the application must not expose, and refuses requests for them.",
             "Useful for short configurations.";
         "pool": OptionKind::Text, "", "The pool that runs the site's scripts. The default is the only pool, or `www`.", "Useful for files with several pools.";
         // A directory with both index.php and index.html is an application with a placeholder beside it.
         "index": OptionKind::Texts, "index.php, index.html, index.htm",
-            "The file names that are tried in a directory, in order.", "Useful for other names.";
+            "The file names that are tried in a directory, in order.", "Useful for applications whose index files have other names.";
         "try_files": OptionKind::Texts, "$uri, $uri/",
             "What is tried for a path, in order: `$uri`, `$uri/`, a path that contains them, or `=STATUS`. After them come the front_controller, and then 404.",
             "Useful for pages stored as files, and single-page applications.";
@@ -514,14 +514,14 @@ options! {
             "Nearly every framework needs it.";
         "php_extensions": OptionKind::Texts, ".php", "The file name extensions of PHP scripts.", "Useful for `.phtml` and similar extensions.";
         "htaccess": OptionKind::Word(&["on", "deny", "off"]), "deny",
-            "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: Howdah refuses what they would refuse, including requests without the right password, and applies nothing else of them. `off`: they are ignored.",
+            "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: Howdah refuses the requests that the files refuse, including requests without the right password, and ignores everything else in the files. `off`: the files are ignored.",
             "Use `on` for a site that comes from Apache, and `off` for roots that certainly have no such files.";
         "symlinks": OptionKind::Word(&["follow", "owner", "beneath"]), "follow",
             "Where symbolic links below the root may lead. `follow`: anywhere. `owner`: only to files of the link's owner. `beneath`: only below the root.",
             "Useful for roots that other users write to. Links in `root` itself are checked once per second.";
         "deny": OptionKind::Texts, "", "Globs of URL paths that are refused, for files and for scripts.", "Useful for files that no client may see.";
         "expose": OptionKind::Texts, "",
-            "Globs of URL paths that are sent although files with such names are otherwise never sent (dotfiles, backups, sources).", "Useful for `.well-known` files and downloads of sources.";
+            "Globs of URL paths whose files are sent although Howdah otherwise never sends such files (dotfiles, backups, sources).", "Useful for downloads of sources. `/.well-known/` does not need it.";
         "sendfile": OptionKind::Pairs, "",
             "`[site.sendfile]`: `\"/protected/\" = \"/srv/files\"` lets scripts send files of this directory, with `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
             "Useful for downloads that PHP only authorizes.";
@@ -530,28 +530,28 @@ options! {
         "max_body_size": OptionKind::SizeOrOff(1, 1 << 50), "1G",
             "The maximum size of a request body; a larger one gets a 413. post_max_size limits only what PHP parses.", "Raise it for larger uploads, or lower it to refuse them sooner.";
         "request_buffering": OptionKind::Word(&["on", "off", "auto"]), "on",
-            "`on`: a script starts when the body is complete. `off`: it starts at once, and a slow client occupies a process. `auto`: it starts at once for forms with PHP's upload progress field, in at most a quarter of the processes.",
+            "`on`: a script starts when the body is complete. `off`: a script starts immediately, so a slow client occupies a process. `auto`: a script starts immediately for forms with PHP's upload progress field, in at most a quarter of the processes.",
             "Use `off` for scripts that read uploads while they arrive.";
         "types": OptionKind::Pairs, "", "`[site.types]`: media types by file name extension.", "Useful for extensions that Howdah does not know.";
         "env": OptionKind::Pairs, "", "`[site.env]`: variables in `$_SERVER` and getenv().", "Useful for sites that share a pool.";
         "php_value": OptionKind::Pairs, "", "`[site.php_value]`: PHP settings that scripts may change.", "Useful for sites that share a pool.";
         "php_admin_value": OptionKind::Pairs, "", "`[site.php_admin_value]`: PHP settings that scripts cannot change.", "Useful for code that you do not trust.";
         "error_pages": OptionKind::Pairs, "",
-            "`[site.error_pages]`: files below the root, by status, such as `404 = \"404.html\"`.", "Useful to replace Howdah's own error pages.";
+            "`[site.error_pages]`: files below the root that are sent as error pages, by status, such as `404 = \"404.html\"`.", "Useful to replace Howdah's own error pages.";
         "cache": OptionKind::Word(&["off", "on", "rfc", "dry-run"]), "off",
-            "`on`: render pages for anonymous visitors once, and serve them to all. `rfc`: an HTTP cache (RFC 9111) for what the application allows. `dry-run`: like `on`, but serve nothing from the cache and count how often it would have been right or wrong.",
+            "`on`: render pages for anonymous visitors once, and serve them to all. `rfc`: an HTTP cache (RFC 9111) that stores the responses whose headers allow it. `dry-run`: like `on`, but serve nothing from the cache and count how often it would have been right or wrong.",
             "Useful for sites whose pages are read more often than written. See cache.md.";
         "cache_preset": OptionKind::Text, "auto",
             "Which application's rules are used: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `dokuwiki` or `php`. `auto` looks for an application in the root, and then below it.",
             "Useful for applications that are not recognised.";
         "cache_ttl": OptionKind::Time(SECOND, 365 * DAY), "120s" => cache!(rules.ttl),
-            "How long a page is stored if it has no lifetime of its own. A page with a lifetime is stored for at most 24 hours.", "Useful for pages that change rarely, or that change without a request.";
+            "How long a page is stored if its headers set no lifetime. If they do, the page is stored for that time, but for at most 24 hours.", "Useful for pages that change rarely, or that change without a request.";
         "cache_grace": OptionKind::Time(0, DAY), "10s" => cache!(rules.grace),
             "How long a stored page is still served after its lifetime has ended, while Howdah renders a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Useful for slow pages.";
         "cache_stale_if_error": OptionKind::Time(0, 30 * DAY), "1h" => cache!(rules.stale_if_error),
             "How long a stored page is still served after its lifetime has ended, if PHP fails to render a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Raise it if you may need longer to repair a site.";
         "cache_ignore_cookies": OptionKind::Texts, "" => cache!(rules.ignore_cookies),
-            "Cookies that do not change any page (`*` at the end matches all cookies that begin so). Any other unknown cookie bypasses the cache (`UnknownCookie`).",
+            "Cookies that do not change any page (with `*` at the end, all cookies whose names begin with the part before it). Any other unknown cookie bypasses the cache (`UnknownCookie`).",
             "Useful for consent banners and similar scripts.";
         "cache_ignore_query": OptionKind::Texts, "" => cache!(rules.ignore_query),
             "Query parameters that do not change any page. When Howdah renders a page for the cache, the script does not see them.", "Useful for advertising campaigns with their own parameters.";
@@ -565,33 +565,33 @@ options! {
             "Render every Nth hit again and compare the result (`ShadowDiffers`); 0 means never.",
             "Useful to verify the cache in production; 1000 adds hardly any load.";
         "cache_purge_from": OptionKind::Texts, "",
-            "Which clients may purge over HTTP (`PURGE /path`, …): addresses, networks or `unix`.", "Useful for applications that purge with requests.";
+            "The clients that may purge over HTTP (`PURGE /path`, …): addresses, networks or `unix`.", "Useful for applications that purge with requests.";
         "cache_purge_token": OptionKind::Text, "",
-            "A secret of at least 16 characters that also permits purging, in `X-Purge-Token` or `Authorization: Bearer`.", "Useful for purges from changing addresses.";
+            "A secret of at least 16 characters. A client that sends it in `X-Purge-Token` or `Authorization: Bearer` may also purge.", "Useful for purges from changing addresses.";
         "cache_purge_path": OptionKind::Text, "",
-            "A path such as `/purge/`; a GET below it purges the path that follows.", "Useful for nginx-helper.";
+            "A path such as `/purge/`. With it, a GET request for `/purge/PATH` purges `/PATH`.", "Useful for nginx-helper.";
         "cache_keep_tags": OptionKind::OnOff, "off" => cache!(rules.keep_tags),
-            "Send `Surrogate-Key`, `Cache-Tag` and the related headers to clients.", "Useful for a CDN in front that purges by tags.";
-        "certificate": OptionKind::Sections, "", "`[[site.certificate]]`, see below.", "Useful for HTTPS.";
+            "Send `Surrogate-Key`, `Cache-Tag` and the related headers to clients.", "Useful for a CDN in front of Howdah that purges by tags.";
+        "certificate": OptionKind::Sections, "", "The certificates of the site, as tables `[[site.certificate]]`.", "Useful for HTTPS.";
         "https_redirect": OptionKind::OnOff, "off", "Redirect requests without TLS to `https://`.", "Nearly every site with HTTPS needs it.";
         "hsts": OptionKind::Text, "",
             "The value of `Strict-Transport-Security` in responses over HTTPS, such as `max-age=31536000`.",
             "Set it only for sites that will always have HTTPS, because browsers remember it.";
-        "rule": OptionKind::Sections, "", "`[[site.rule]]`, see below.", "Useful for everything that depends on the path.";
+        "rule": OptionKind::Sections, "", "The rules of the site, as tables `[[site.rule]]`.", "Useful for everything that depends on the path.";
     }
     "site.certificate" ANY {
         "file": OptionKind::Path, "",
-            "The certificate and its intermediates, PEM (`fullchain.pem`). It is read as root, and again when it changes.",
-            "Needed for HTTPS with your own certificate. If a name has several, such as RSA and ECDSA, the client gets the one that it supports.";
+            "The certificate and its intermediates, in PEM format (`fullchain.pem`). Howdah reads the file as root, and reads it again when it changes.",
+            "Needed for HTTPS with your own certificate. If a name has several certificates, such as one for RSA and one for ECDSA, each client gets one that it supports.";
         "key": OptionKind::Path, "",
-            "The private key, PEM. Users other than its owner and group must not be able to read it.",
+            "The private key, in PEM format. Users other than its owner and group must not be able to read it.",
             "Needed with `file`; it may be in the same file.";
     }
     "site.rule" ANY {
         "path": OptionKind::Text, "", "Matches exactly this path.", "Useful for single pages.";
         "prefix": OptionKind::Text, "", "Matches this path and everything below it; `$1` is the part that follows.", "Useful for directories.";
-        "glob": OptionKind::Text, "", "`*` matches within a name, and `**` across directories. Without a slash at the beginning, the pattern matches at any depth.", "Useful for file name extensions.";
-        "regex": OptionKind::Text, "", "A regular expression; `$1` or `${name}` are its groups. It may use look-around, as in PCRE, within a limit of steps (`RuleUndecided`).", "Useful for paths that the other patterns cannot describe.";
+        "glob": OptionKind::Text, "", "A pattern in which `*` matches any text within a name, and `**` matches any text across directories. Without a slash at the beginning, the pattern matches at any depth.", "Useful for file name extensions.";
+        "regex": OptionKind::Text, "", "A regular expression. The rule's other values may refer to its groups as `$1` or `${name}`. It may use look-around, as in PCRE, within a limit of steps (`RuleUndecided`).", "Useful for paths that the other patterns cannot describe.";
         "methods": OptionKind::Texts, "", "The rule applies only to these methods.", "Useful for read-only areas.";
         "query": OptionKind::Pairs, "",
             "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text in which `*` matches any text, or `~ EXPRESSION` (`~*` ignores case). An empty value matches if the parameter is missing or empty. Values are compared after decoding.",
@@ -608,27 +608,27 @@ options! {
             "The rule also applies if the client's address is in a network of this file, which has one network per line; `#` begins a comment. The file is read again within a second when it changes.",
             "Useful for lists that programs write.";
         "not": OptionKind::Sections, "",
-            "The rule does not apply if all of this matches: `not = { from = \"10.0.0.0/8\" }`. With several tables, it does not apply if one of them matches. The possible keys are in `[[site.rule.not]]`, below.",
+            "The rule does not apply if all of this matches: `not = { from = \"10.0.0.0/8\" }`. With several tables, it does not apply if one of them matches. The possible keys are those of the section `[[site.rule.not]]`.",
             "Useful for exceptions.";
         "if_missing": OptionKind::OnOff, "off", "The rule applies only if the path names no file, no script and, if `try_files` has `$uri/`, no directory with an index.", "Useful for several front controllers.";
         "redirect": OptionKind::Text, "", "Redirects the client to this path or URL.", "Useful for pages that have moved.";
         "status": OptionKind::Integer(300, 399), "302", "The status of the redirect: 301, 302, 303, 307 or 308.", "Browsers remember a 301 for ever.";
-        "rewrite": OptionKind::Text, "", "Continues with this path; the query is kept.", "Useful for scripts that expect other paths.";
-        "deny": OptionKind::Integer(400, 499), "", "Refuses the request with 403, 404 or 410.", "Useful for areas without access.";
+        "rewrite": OptionKind::Text, "", "Handles the request as if it were for this path; the query is kept.", "Useful for scripts that expect other paths.";
+        "deny": OptionKind::Integer(400, 499), "", "Refuses the request with 403, 404 or 410.", "Useful for areas that no client may enter.";
         "cgi": OptionKind::Text, "",
-            "Executes the file at the path as a program with this pool of mode `cgi`; it is never sent as a file.", "Useful for `/cgi-bin/`.";
+            "Executes the file at the path as a program, in this pool of mode `cgi`. The file itself is never sent to a client.", "Useful for `/cgi-bin/`.";
         "proxy": OptionKind::Texts, "",
             "Passes the request to another server: `http://127.0.0.1:3000`, `https://HOST`, `h2c://HOST:PORT` or `unix:/path`, including WebSocket. Of several servers the least busy one is used; `weight=N` may follow an address.",
-            "Useful for the Node, Go or Reverb part of a site. See proxy.md.";
-        "proxy_timeout": OptionKind::Time(10, DAY), "60s", "How long Howdah waits for the server of `proxy` while that server sends nothing; then the client gets 504 `BackendTimeout`, or the response is cut off if it has begun. Time in which the client is slow does not count.", "Raise it for servers that need long to respond.";
+            "Useful if a part of the site is served by Node, Go or Reverb. See proxy.md.";
+        "proxy_timeout": OptionKind::Time(10, DAY), "60s", "How long Howdah waits for the server of `proxy` while that server sends nothing. After that, the client gets 504 `BackendTimeout`; a response that has already begun is cut off. Time in which the client is slow does not count.", "Raise it for servers that need long to respond.";
         "proxy_health": OptionKind::Text, "",
             "A path such as `/up`, which is requested every five seconds. A server that does not respond with 2xx or 3xx gets no requests.", "Useful with several servers.";
         "authorizer": OptionKind::Text, "",
-            "The pool, of mode `fastcgi` or `pool`, whose FastCGI authorizer decides whether a request is allowed. If the authorizer responds with 200, the request is allowed, and the authorizer's `Variable-NAME` headers become variables for PHP; the client gets any other response. The rule applies to the path of the request and to every path that it is rewritten to. These requests are never served from the cache.",
+            "The pool, of mode `fastcgi` or `pool`, whose FastCGI authorizer decides whether a request is allowed. If the authorizer responds with 200, the request is allowed, and the authorizer's `Variable-NAME` headers become variables for PHP. Any other response is sent to the client. The rule applies to the path of the request and to every path that it is rewritten to. These requests are never served from the cache.",
             "Useful for one login before several applications.";
         "authorizer_script": OptionKind::Path, "", "The path of the authorizer's script, if the authorizer is written in PHP.", "Needed for authorizers in PHP.";
         "auth_request": OptionKind::Text, "",
-            "The URL of a server that decides whether a request is allowed, written as for `proxy` but with a path. Howdah sends it a GET request with the client's headers and with `X-Forwarded-Method`, `-Uri` and `-Host`. If the server responds with 2xx, the request is allowed; the client gets any other response. These requests are never served from the cache.",
+            "The URL of a server that decides whether a request is allowed, written as for `proxy` but with a path. Howdah sends it a GET request with the client's headers and with `X-Forwarded-Method`, `-Uri` and `-Host`. If the server responds with 2xx, the request is allowed. Any other response is sent to the client. These requests are never served from the cache.",
             "Useful for single sign-on: Authelia, oauth2-proxy, authentik. See access.md.";
         "auth_request_set": OptionKind::Pairs, "",
             "Variables for PHP from headers of that response: `{ REMOTE_USER = \"Remote-User\" }`.", "Useful for applications that take the user from the server.";
@@ -659,10 +659,10 @@ options! {
             "Useful for APIs with keys, and crawlers with many addresses.";
         "return": OptionKind::Integer(200, 599), "", "Responds with this status and `body`.", "Useful for health checks and `robots.txt`.";
         "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for short texts, such as `robots.txt`.";
-        "pool": OptionKind::Text, "", "The pool that runs the script here; the last such rule applies.", "Useful for workers in a part of a site.";
+        "pool": OptionKind::Text, "", "The pool that runs scripts at these paths. If several such rules match, the last one applies.", "Useful to run a part of a site in mode `worker`.";
         "set_header": OptionKind::Pairs, "", "Headers that are replaced in every response: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
         "add_header": OptionKind::Pairs, "", "Headers that are added, in the same way.", "Useful for headers that may repeat, such as `Link`.";
-        "cache_control": OptionKind::Text, "", "The `Cache-Control` of files; the first such rule applies. Scripts set their own.", "Useful for assets with versions in their names.";
+        "cache_control": OptionKind::Text, "", "The `Cache-Control` of files. If several such rules match, the first one applies. Scripts set this header themselves.", "Useful for assets with versions in their names.";
         "type": OptionKind::Text, "", "The `Content-Type` of files, or of `body` (default `text/plain; charset=utf-8`).", "Useful for files without an extension.";
     }
     "site.rule.not" ANY {
@@ -681,7 +681,7 @@ options! {
     "job" ANY {
         "name": OptionKind::Text, "", "The name in the log, the status and the metrics.", "Needed without `preset`.";
         "command": OptionKind::Texts, "",
-            "The program (a path, or a name in PATH) and its arguments. `php` is Howdah's own, with the options of `howdah php`.",
+            "The program (a path, or a name in PATH) and its arguments. `php` runs `howdah php`, so it has the options of that command.",
             "Needed without `preset`.";
         "preset": OptionKind::Word(&PRESET_NAMES), "",
             "Runs `wp-cron.php` or `artisan schedule:run` of a site every minute.",
@@ -691,17 +691,17 @@ options! {
             "Minute, hour, day of month, month and day of week, optionally with the second before them; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Without a schedule, the job runs all the time, and is started again when it exits.",
             "Use it instead of cron.";
         "time_zone": OptionKind::Text, "", "The time zone of the schedule, such as `Europe/Berlin`. The default is the zone of the machine.", "Useful for machines that use UTC.";
-        "jitter": OptionKind::Time(0, DAY), "0s", "A scheduled run starts up to this much later.", "Useful for many servers.";
+        "jitter": OptionKind::Time(0, DAY), "0s", "A scheduled run starts with a random delay of up to this time.", "Useful if many servers run the same job.";
         "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) run a scheduled job: one of them, or each.",
             "Use `each` for work on the machine itself.";
-        "processes": OptionKind::Integer(1, 1000), "1", "The number of processes that run at the same time, without `schedule`.", "Useful for busy queues.";
-        "user": OptionKind::Text, "", "The user of the job's processes. The default is the server's user.", "Useful for files with other owners.";
+        "processes": OptionKind::Integer(1, 1000), "1", "The number of processes that run at the same time, for a job without `schedule`.", "Useful for busy queues.";
+        "user": OptionKind::Text, "", "The user of the job's processes. The default is the server's user.", "Useful if the job's files belong to another user.";
         "env": OptionKind::Pairs, "", "`[job.env]`: environment variables of the job.", "Useful for applications that are configured with variables.";
-        "clear_env": OptionKind::OnOff, "on", "Pass nothing of the server's environment to the job.", "Use `off` in containers.";
-        "max_memory": OptionKind::SizeOrOff(16 * M, T), "off", "The resident memory of a process above which it is sent SIGTERM: `JobTooLarge`.", "Useful for code that leaks memory.";
-        "timeout": OptionKind::TimeOrOff(100, 365 * DAY), "off", "The time after which a process is sent SIGTERM: `JobTimeout`.", "Useful for runs that may hang.";
+        "clear_env": OptionKind::OnOff, "on", "`on`: of the server's environment, the job gets only PATH, PHPRC and PHP_INI_SCAN_DIR. `off`: it gets the whole environment of the server.", "Use `off` in containers.";
+        "max_memory": OptionKind::SizeOrOff(16 * M, T), "off", "A process whose resident memory exceeds this size is sent SIGTERM (`JobTooLarge`).", "Useful for code that leaks memory.";
+        "timeout": OptionKind::TimeOrOff(100, 365 * DAY), "off", "A process that runs longer than this time is sent SIGTERM (`JobTimeout`).", "Useful for runs that may hang.";
         "stop_timeout": OptionKind::Time(0, DAY), "60s",
-            "The time for the current work after SIGTERM; then the process is killed: `JobKilled`. When the server stops, `timeouts.stop` or `timeouts.drain` applies if that is shorter.",
+            "How long a process may continue its current work after SIGTERM before it is killed (`JobKilled`). When the server stops, `timeouts.stop` or `timeouts.drain` applies if that is shorter.",
             "Useful for long jobs.";
     }
 }
@@ -776,7 +776,7 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "trusted_proxies",
         "port",
-        "the port is that of the host, or the default port of the scheme; the proxy names it in `Host` or `X-Forwarded-Host`",
+        "the port is taken from the host, and is otherwise the default port of the scheme; let the proxy send the port in `Host` or `X-Forwarded-Host`",
     ),
     (
         "pool.*",
@@ -796,7 +796,7 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "pool.*",
         "profile",
-        "use php_value: `\"opcache.validate_timestamps\" = 0` in place of `production`, `\"opcache.revalidate_freq\" = 0` in place of `development`",
+        "use php_value: `\"opcache.validate_timestamps\" = 0` instead of `production`, and `\"opcache.revalidate_freq\" = 0` instead of `development`",
     ),
     (
         "pool.*",
@@ -813,11 +813,11 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
         "keep_timeout",
         "an idle connection stays open for one second",
     ),
-    ("pool.*", "send_timeout", "the time is 60 s"),
+    ("pool.*", "send_timeout", "the time is always 60 s"),
     (
         "pool.*",
         "connect_timeout",
-        "the time is 5 s; then another backend is tried",
+        "the time is always 5 s; after that, Howdah tries another backend",
     ),
     (
         "pool.*",
@@ -847,7 +847,7 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "site",
         "root_resolution",
-        "links in `root` are checked once per second; name the directory of the release itself to choose the moment",
+        "links in `root` are checked once per second; to decide yourself when a new release is served, set `root` to the directory of the release and reload",
     ),
     (
         "site",
@@ -882,7 +882,7 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "site",
         "cache_litespeed",
-        "`X-LiteSpeed-*` is always understood if the cache is on",
+        "Howdah always obeys `X-LiteSpeed-*` headers if the cache is on",
     ),
     (
         "site.rule",

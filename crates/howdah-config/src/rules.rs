@@ -30,7 +30,7 @@ pub(super) fn check_cgi_rules(section: &ConfigSection<'_>, rules: &[SiteRule], p
             None => "is not configured".to_owned(),
         };
         let message = format!(
-            "cgi: the pool `{}` {why}; the programs of a rule need a pool of mode `cgi`: [pool.programs] mode = \"cgi\"",
+            "cgi: the pool `{}` {why}; a rule with `cgi` needs a pool of mode `cgi`, such as [pool.programs] mode = \"cgi\"",
             name.escape_debug()
         );
         section.file().mistake(section.place_of("rule"), message);
@@ -41,7 +41,7 @@ pub(super) fn check_cgi_rules(section: &ConfigSection<'_>, rules: &[SiteRule], p
 fn refuse_if_missing_for_access_check(section: &ConfigSection<'_>, key: &str) {
     if section.is_on("if_missing") {
         let message = format!(
-            "{key}: access cannot depend on if_missing: creating or deleting a file would give access to the rest"
+            "{key}: cannot be combined with if_missing, because creating or deleting a file would then change who has access"
         );
         section.file().mistake(section.place_of(key), message);
     }

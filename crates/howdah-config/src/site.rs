@@ -258,7 +258,8 @@ fn warn_of_writable_root(section: &ConfigSection<'_>, root: &Path, place: Source
         section.file().advise(
             place,
             format!(
-                "every user of this machine can write to {} and so run PHP in this pool: chmod o-w",
+                "every user of this machine can write to {} and so run PHP in this pool; run: chmod o-w {}",
+                root.display(),
                 root.display()
             ),
         );

@@ -81,7 +81,7 @@ impl LoadedCertificate {
             )
         } else if begin > now {
             Some(
-                "CertificateNotYetValid: the certificate is not valid yet, so clients refuse it; is the clock right?"
+                "CertificateNotYetValid: the certificate is not valid yet, so clients refuse it; check the clock of this machine"
                     .to_owned(),
             )
         } else if left <= EXPIRY_WARNING {
@@ -184,7 +184,7 @@ impl ConfiguredTls {
         match bytes.as_chunks::<KEY_BYTES>() {
             (keys @ [_, ..], []) => Ok(Some(keys.to_vec())),
             _ => Err(wrong(&format_args!(
-                "each key has {KEY_BYTES} bytes, but this file has {}: create it with openssl rand {KEY_BYTES}",
+                "each key has {KEY_BYTES} bytes, but this file has {}: create a key with openssl rand {KEY_BYTES}",
                 bytes.len()
             ))),
         }
@@ -211,7 +211,7 @@ pub fn options(top: &ConfigSection<'_>) -> ConfiguredTls {
         }
     }
     if section.has("verify_client") && options.client_ca.is_none() {
-        let message = "verify_client: clients are asked for certificates only with `client_ca`";
+        let message = "verify_client: has no effect without `client_ca`, because clients are then not asked for certificates";
         file.mistake(section.place_of("verify_client"), message);
     }
     options

@@ -145,7 +145,7 @@ fn settings_of_a_site_that_php_cannot_parse_are_advice() {
         ),
         (
             "error_reporting = \"E_ALL\"",
-            "`error_reporting` is a number for a site, not `E_ALL`",
+            "`error_reporting` must be a number in the settings of a site, not `E_ALL`",
         ),
     ] {
         let said = check_site(setting);

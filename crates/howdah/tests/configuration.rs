@@ -484,7 +484,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[[site]]\nroot = \"web\"\n[[site]]\nname = \"b\"\nroot = \"web\"\nlisten = [\"127.0.0.1:8080 h2c\"]",
-            "a.toml:6:11: listen: 127.0.0.1:8080 is named elsewhere with other words after it",
+            "a.toml:6:11: listen: 127.0.0.1:8080 also appears elsewhere, but followed by other words",
         ),
         (
             "[[site]]\nroot = \"web\"\nlisten = [\"127.0.0.1:0\", \"127.0.0.1:81\", \"127.0.0.1:81\"]",
@@ -806,7 +806,7 @@ fn acme_mistakes_are_reported_at_their_lines() {
     }
     let (code, said) = check(&format!("{listen}{site}"));
     assert_eq!(code, 0, "{said}");
-    let part = "certificates from letsencrypt for example.org, www.example.org";
+    let part = "certificates for example.org, www.example.org come from letsencrypt";
     assert!(said.contains(part), "{said}");
     let nobody = site.replace("hosts", "index");
     let (code, said) = check(&format!("{listen}{nobody}"));

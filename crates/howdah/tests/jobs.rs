@@ -421,7 +421,7 @@ fn missed_job_runs_are_logged_and_not_made_up_for() {
     let server = ServerUnderTest::start_listening(&jobs.scratch, &arguments, &env);
     wait_for_line(
         &server,
-        "warning JobMissed job=hourly: 3 runs missed while no server was running, the last at ",
+        "warning JobMissed job=hourly: 3 runs were missed while no server was running, the last one at ",
     );
     assert!(!jobs.path("ran").exists());
 }
@@ -521,7 +521,7 @@ fn job_mistakes_are_reported_at_once_with_their_lines() {
             14,
             "processes: a job with `schedule` runs in a single process",
         ),
-        (15, "command: a job needs one"),
+        (15, "command: a job needs a command"),
         (17, "directory: there is no directory "),
         (18, "jitter: has no effect without `schedule`"),
         (19, "unknown key `usr` in [job]; did you mean `user`?"),

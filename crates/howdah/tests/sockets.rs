@@ -161,7 +161,7 @@ fn passed_sockets_must_match_every_listen() {
     };
     let said = refused(&other, vec![("howdah.socket", copy(&listener))]);
     for part in [
-        format!("SocketMissing: no socket for {other} was passed"),
+        format!("SocketMissing: the service manager passed no socket for {other}, only "),
         format!("add ListenStream={other} to howdah.socket"),
         format!("SocketUnused: {address} (howdah.socket) was passed"),
     ] {
@@ -173,7 +173,7 @@ fn passed_sockets_must_match_every_listen() {
     ];
     let said = refused(&address, both);
     let part = format!(
-        "SocketUnused: {address} (UDP) (b.socket) was passed, but no `listen` names it, so its clients would wait for ever; add `http3`"
+        "SocketUnused: {address} (UDP) (b.socket) was passed, but no `listen` names it, so its clients would wait forever; add `http3`"
     );
     assert!(said.contains(&part), "{said}");
     let connected = TcpStream::connect(&address).unwrap();

@@ -38,7 +38,7 @@ fn order(shared: &Rc<ManagerState>, tasks: &NameTasks, id: u64, name: Option<Str
             Some(name) => {
                 format!("NoSuchName: no site without a certificate file has the host {name}")
             }
-            None => "NoSuchName: every certificate comes from a file".to_owned(),
+            None => "NoSuchName: Howdah orders no certificates, because every certificate comes from a file".to_owned(),
         };
         let outcome = Err(why);
         let _ = shared.events.send(ManagerEvent::Done { id, outcome });
@@ -111,7 +111,7 @@ async fn revoke_and_remove(shared: &ManagerState, name: &str) -> Result<String, 
         if until > SystemTime::now() {
             orders.revoke(&authority, &stored).await.map_err(named)?;
             what = format!(
-                "{} revoked the certificate of {name}, which is removed",
+                "{} revoked the certificate of {name}, and it was removed",
                 authority.name
             );
         }

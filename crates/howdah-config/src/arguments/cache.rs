@@ -15,7 +15,7 @@ pub struct CacheArguments {
 /// The commands of `howdah cache`.
 #[derive(Debug, Subcommand)]
 pub enum CacheCommand {
-    /// Purge pages by path or URL, by tag, or all of them.
+    /// Purge pages by path, URL or tag, or purge all pages.
     #[command(after_help = "Examples:\n  \
         howdah cache purge /blog/ '/shop/*'\n  \
         howdah cache purge --tag post-42 --soft\n  \

@@ -20,10 +20,10 @@ pub enum CertCommand {
     /// Show each certificate: its issuer, its validity and its problems.
     #[command(after_help = "Example:\n  howdah cert list")]
     List(CertListArguments),
-    /// Order a certificate now, whatever the schedule says.
+    /// Order a certificate now, even if none is due.
     #[command(after_help = "Example:\n  howdah cert order example.org")]
     Order(CertTarget),
-    /// Renew a certificate now; without a name, all of them.
+    /// Renew the certificate of this name now, or all certificates if there is no name.
     #[command(after_help = "Example:\n  howdah cert renew")]
     Renew(CertTarget),
     /// Revoke a certificate, and remove it with its key.

@@ -7,14 +7,15 @@ use clap::Args;
 /// `howdah check`
 #[derive(Args, Debug)]
 pub struct CheckArguments {
-    /// Directory: show what `howdah serve DIR` would choose for it
+    /// Directory to check: show what `howdah serve DIR` would choose for it
     #[arg(conflicts_with = "config")]
     pub dir: Option<PathBuf>,
     /// Configuration file [default: howdah.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Explain a configuration key, or any part of one: `queue_size`. Other words are searched in the descriptions and
-    /// among the words of nginx, Apache, Caddy, php-fpm and php.ini: `upload`, `client_max_body_size`
+    /// Explain a configuration key, such as `queue_size`; a part of the key is enough. Any other word, such as `upload`
+    /// or `client_max_body_size`, is searched for in the descriptions and among the words of nginx, Apache, Caddy,
+    /// php-fpm and php.ini
     #[arg(long, value_name = "WORD")]
     pub explain: Option<String>,
     /// Print the JSON Schema of configuration files, with which editors complete and check them
@@ -30,7 +31,7 @@ pub struct CheckArguments {
 pub struct ExplainArguments {
     /// Path or URL
     pub url: String,
-    /// Directory: use the configuration that `howdah serve DIR` would choose for it
+    /// Directory of the site: use the configuration that `howdah serve DIR` would choose for it
     #[arg(conflicts_with = "config")]
     pub dir: Option<PathBuf>,
     /// Configuration file [default: howdah.toml; without one, the application in the current directory]
@@ -42,7 +43,7 @@ pub struct ExplainArguments {
     /// Method of the request
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
     pub method: String,
-    /// Address that the request comes from, or `unix:` [default: that of an unknown client, 192.0.2.1]
+    /// Address that the request comes from, or `unix:` [default: 192.0.2.1, an unknown client]
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<String>,
     /// Print JSON

@@ -18,7 +18,7 @@ pub enum JobCommand {
     /// Show each job: its state, its processes, its last result and its next start.
     #[command(after_help = "Example:\n  howdah job list")]
     List(JobListArguments),
-    /// Start a job now; if it has a schedule, wait until it has ended.
+    /// Start a job now; if it has a schedule, wait until the run has ended.
     #[command(after_help = "Example:\n  howdah job run nightly-report")]
     Run(JobTarget),
     /// Stop a job after its current work; a job without a schedule stays stopped until `run` or a restart.

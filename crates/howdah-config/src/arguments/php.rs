@@ -10,7 +10,7 @@ use super::ServerTarget;
 /// `howdah run`
 #[derive(Args, Debug)]
 pub struct RunArguments {
-    /// Address to listen on instead of the script's: HOST:PORT, :PORT or unix:PATH; port 0: any free port
+    /// Address to listen on instead of the script's: HOST:PORT, :PORT or unix:PATH; port 0 means any free port
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
     /// php.ini to use instead of the one that PHP would find

@@ -14,23 +14,23 @@ pub struct ServeArguments {
     /// Address to listen on: HOST:PORT, :PORT, PORT or unix:PATH; may be repeated [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
-    /// Host name to serve with HTTPS, with a certificate that is ordered and renewed; may be repeated. Listens on ports
-    /// 443 and 80 unless --listen is given [`localhost`: a local authority]
+    /// Host name to serve with HTTPS, with a certificate that Howdah orders and renews; may be repeated. Listens on
+    /// ports 443 and 80 unless --listen is given. For `localhost`, a local authority issues the certificate
     #[arg(long, value_name = "NAME")]
     #[serde(default)]
     pub domain: Vec<String>,
     /// How every pool runs PHP: `embed`, `worker`, `fastcgi`, `pool` or `cgi`; see `howdah modes` [default: embed]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
-    /// FastCGI backends of every pool: unix:PATH, HOST:PORT, HOST:FIRST-LAST; separate several with commas. Implies
+    /// FastCGI backends of every pool: unix:PATH, HOST:PORT, HOST:FIRST-LAST; separated by commas. Implies
     /// `--mode fastcgi`
     #[arg(long, value_name = "ADDRESSES")]
     pub fastcgi: Option<String>,
-    /// Script that each PHP process boots once, and that then handles requests with frankenphp_handle_request().
+    /// Script that each PHP process starts once, and that then handles requests with frankenphp_handle_request().
     /// Implies `--mode worker`
     #[arg(long, value_name = "SCRIPT")]
     pub worker: Option<PathBuf>,
-    /// PHP processes of every pool (mode fastcgi: of each backend): a number or `auto`
+    /// Number of PHP processes of every pool (in mode fastcgi: of each backend), or `auto`
     #[arg(long, value_name = "N")]
     pub children: Option<String>,
     /// Configuration file (TOML)

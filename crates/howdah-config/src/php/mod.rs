@@ -80,18 +80,18 @@ impl fmt::Display for PhpUnfit {
             ),
             PhpUnfit::PhpUnknown(path) => write!(
                 f,
-                "PhpUnknown: {} is not a PHP program; name a php-fpm, php-cgi or php, and no script that starts one",
+                "PhpUnknown: {} is not a PHP program; name a php-fpm, php-cgi or php, not a script that starts one",
                 path.display()
             ),
             PhpUnfit::PhpOtherMachine(path) => write!(
                 f,
-                "PhpOtherMachine: {} is a PHP for another processor or for 32 bits; install the PHP of this machine ({})",
+                "PhpOtherMachine: {} is a PHP for another processor or for 32 bits; install a PHP that was built for this machine ({})",
                 path.display(),
                 std::env::consts::ARCH
             ),
             PhpUnfit::PhpStatic(path) => write!(
                 f,
-                "PhpStatic: {} is linked statically, so no library can be loaded into it; use a PHP that is linked dynamically, as distributions build it",
+                "PhpStatic: {} is linked statically, so Howdah cannot load its library into it; use a PHP that is linked dynamically, as distributions build it",
                 path.display()
             ),
             PhpUnfit::PhpDebug(path) => write!(
@@ -108,7 +108,7 @@ impl fmt::Display for PhpUnfit {
             ),
             PhpUnfit::PhpLibraryMissing(path, version, library, places) => write!(
                 f,
-                "PhpLibraryMissing: {} is PHP {version}, which needs {library}, and there is none in {}; build it: install PHP's development files, run `make php-library PHP_CONFIG=php-config`, and copy {library} to one of these directories",
+                "PhpLibraryMissing: {} is PHP {version}, for which Howdah needs {library}, but this file is not in {}; build it: install PHP's development files, run `make php-library PHP_CONFIG=php-config`, and copy {library} to one of these directories",
                 path.display(),
                 list(places)
             ),
@@ -209,7 +209,7 @@ pub fn find(configured: Option<&PhpChoice>, purpose: PhpUse) -> Result<PhpProgra
 fn fit_file(path: &Path) -> Result<PhpProgram, PhpUnfit> {
     let host = read_host(path)?;
     if !search::is_program(path) {
-        let why = "it may not be executed".to_owned();
+        let why = "it is not executable".to_owned();
         return Err(PhpUnfit::PhpDoesNotStart(path.to_owned(), why));
     }
     fit(path, &host)

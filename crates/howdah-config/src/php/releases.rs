@@ -59,7 +59,7 @@ fn warning_on(version: &str, today: Date) -> Option<String> {
     let is_older = [major, minor] < SERIES[0].numbers;
     if is_older || series.is_some_and(|s| s.supported_until < today) {
         return Some(format!(
-            "PhpOutdated: PHP {version}: PHP's developers fix no security holes in {major}.{minor} any more. {backports}, or move to a newer series"
+            "PhpOutdated: PHP {version}: PHP's developers no longer fix security holes in PHP {major}.{minor}. {backports}, or move to a newer series"
         ));
     }
     let safe_since = series?.safe_since;

@@ -53,7 +53,7 @@ async fn find_primary(seed: &Client, key: &str) -> Result<Client, RedisError> {
     // A single server would accept any key.
     if !info.contains("cluster_enabled:1") {
         let how = "use redis:// or rediss:// with this host alone".to_owned();
-        let what = "the server does not run with cluster-enabled";
+        let what = "`cluster-enabled` is off on this server";
         return Err(RedisError::from((ErrorKind::Client, what, how)));
     }
     let mut exists = redis::cmd("EXISTS");

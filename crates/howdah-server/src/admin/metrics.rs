@@ -80,12 +80,12 @@ families! {
         howdah_memory_bytes Gauge [] "Memory that the front uses.";
         howdah_memory_limit_bytes Gauge [] "Maximum memory of the front: limits.memory and the page cache.";
         howdah_spilled_bytes Gauge [] "Size of the request bodies and responses that are stored in temporary files.";
-        howdah_spilled_limit_bytes Gauge [] "Maximum size of these files: limits.spill_total.";
+        howdah_spilled_limit_bytes Gauge [] "Maximum size of the temporary files for request bodies and responses: limits.spill_total.";
         howdah_long_turns_total Counter [] "Turns of an event loop that took more than 1 ms of CPU time while other connections waited.";
         howdah_longest_turn_seconds Gauge [] "CPU time of the longest turn of an event loop.";
         howdah_log_lines_lost_total Counter [log] "Log lines that could not be written.";
         howdah_spans_exported_total Counter [] "Spans that the trace collector accepted.";
-        howdah_spans_dropped_total Counter [] "Spans that the collector refused or did not accept in time.";
+        howdah_spans_dropped_total Counter [] "Spans that the trace collector refused or did not accept in time.";
         howdah_status_connections Gauge [] "Open connections of the status listener.";
         howdah_status_requests_total Counter [] "Requests to the status listener.";
     }
@@ -109,9 +109,9 @@ families! {
     }
     "PHP" {
         howdah_pool_info Gauge [pool, process_manager, php, opcache] "Always 1; the labels describe the pool.";
-        howdah_pool_php_outdated Gauge [pool, disk] "1 if PHP on disk is not the PHP in memory; the label is the version on disk.";
+        howdah_pool_php_outdated Gauge [pool, disk] "1 if the PHP on disk differs from the PHP that is running; the label is the version on disk.";
         howdah_pool_up Gauge [pool] "1 if the pool can run scripts.";
-        howdah_pool_uptime_seconds Gauge [pool] "Time since the pool started; a reload starts it again.";
+        howdah_pool_uptime_seconds Gauge [pool] "Time since the pool started; a reload sets it to 0.";
         howdah_pool_accepted_requests_total Counter [pool] "Requests that a child accepted.";
         howdah_pool_listen_queue Gauge [pool] "Requests that wait for a child.";
         howdah_pool_max_listen_queue Gauge [pool] "Highest number of requests that waited at the same time.";
@@ -127,9 +127,9 @@ families! {
         howdah_pool_failures_total Counter [pool, name] "Failures of the pool by name.";
         howdah_shared_cache_size_bytes Gauge [pool] "Size of the shared cache.";
         howdah_shared_cache_used_bytes Gauge [pool] "Memory of the shared cache that is in use.";
-        howdah_shared_cache_values Gauge [pool] "Values.";
-        howdah_shared_cache_hits_total Counter [pool] "Lookups that found a value.";
-        howdah_shared_cache_misses_total Counter [pool] "Lookups that found no value.";
+        howdah_shared_cache_values Gauge [pool] "Values in the shared cache.";
+        howdah_shared_cache_hits_total Counter [pool] "Lookups in the shared cache that found a value.";
+        howdah_shared_cache_misses_total Counter [pool] "Lookups in the shared cache that found no value.";
         howdah_shared_cache_evictions_total Counter [pool] "Values evicted from the shared cache.";
     }
     "Background jobs" {
@@ -152,25 +152,25 @@ families! {
     }
     "The page cache" {
         howdah_cache_entries Gauge [] "Pages and variants in memory.";
-        howdah_cache_bytes Gauge [] "Their size.";
+        howdah_cache_bytes Gauge [] "Size of the pages and variants in memory.";
         howdah_cache_evictions_total Counter [] "Pages evicted from memory.";
         howdah_cache_requests_total Counter [site, result] "Requests by the cache's result: hit, stale or stored.";
         howdah_cache_passes_total Counter [site, name] "Requests that bypassed the cache, by reason.";
-        howdah_cache_purges_total Counter [site] "Purges and writes.";
+        howdah_cache_purges_total Counter [site] "Purges, and writes that invalidated pages.";
         howdah_cache_checks_total Counter [site, result] "Stored pages compared with a fresh response, in a dry run or by the shadow check.";
-        howdah_cache_dry_run_total Counter [site, result] "Requests by the result that the cache would have had.";
+        howdah_cache_dry_run_total Counter [site, result] "Requests in a dry run, by the result that the cache would have had.";
         howdah_fleet_members Gauge [] "Members of the fleet.";
-        howdah_fleet_members_silent Gauge [] "Silent members. While there are any, no member serves stored pages.";
-        howdah_fleet_lease_seconds Gauge [] "Remaining time of the lease.";
+        howdah_fleet_members_silent Gauge [] "Silent members of the fleet. While any member is silent, no member serves stored pages.";
+        howdah_fleet_lease_seconds Gauge [] "Time until the lease expires; while it is valid, this member may serve stored pages.";
         howdah_fleet_confirmation_seconds Histogram [] "Time from a write until all members have confirmed it.";
         howdah_fleet_unheard_writes_total Counter [] "Writes that the other members did not confirm.";
         howdah_fleet_applied_total Counter [] "Purges received from other members.";
         howdah_fleet_renders_total Counter [name] "Renders shared between members, by outcome.";
         howdah_cache_disk_entries Gauge [] "Pages and variants on disk.";
-        howdah_cache_disk_bytes Gauge [] "Their size.";
-        howdah_cache_disk_waiting Gauge [] "Pages that wait to be written.";
-        howdah_cache_disk_writable Gauge [] "1 if pages and purges can be written, 0 during a fault.";
-        howdah_cache_disk_hits_total Counter [] "Hits served from a file.";
+        howdah_cache_disk_bytes Gauge [] "Size of the pages and variants on disk.";
+        howdah_cache_disk_waiting Gauge [] "Pages that wait to be written to disk.";
+        howdah_cache_disk_writable Gauge [] "1 if pages and purges can be written to disk, 0 during a fault.";
+        howdah_cache_disk_hits_total Counter [] "Cache hits that were served from a file on disk.";
         howdah_cache_disk_writes_total Counter [] "Pages written to disk.";
         howdah_cache_disk_evictions_total Counter [] "Pages evicted from disk.";
         howdah_cache_disk_faults_total Counter [name] "Disk faults by name.";
@@ -187,8 +187,8 @@ mod tests {
     fn page() -> String {
         let mut page = String::from(
             "# Metrics\n\n<!-- made from the table of metrics: `HOWDAH_BLESS=1 cargo test -p howdah-server metrics` -->\n\n\
-             `/metrics` of the [status listener](monitoring.md) has these. A family without samples, such as\n\
-             those of a page cache that is off, is omitted.\n",
+             `/metrics` of the [status listener](monitoring.md) has the metrics below. A metric without\n\
+             samples is omitted, such as those of a page cache that is off.\n",
         );
         for (section, families) in SECTIONS {
             let _ = write!(

@@ -551,7 +551,7 @@ fn certificates_that_cannot_be_used_are_named_before_anything_is_served() {
     for (more, words) in [
         ("[tls]\nclient_ca = \"/nowhere\"\n", "client_ca"),
         ("[tls]\nticket_keys = \"/etc/hostname\"\n", "ticket_keys"),
-        ("[tls]\nverify_client = \"on\"\n", "only with `client_ca`"),
+        ("[tls]\nverify_client = \"on\"\n", "without `client_ca`"),
     ] {
         let (fine, said) = check("good.pem", "good.key", more);
         assert!(!fine && said.contains(words), "{more}: {said}");

@@ -34,7 +34,9 @@ pub fn run(cert: CertArguments) -> ExitCode {
             };
             match list.json {
                 true => super::print_output(&serde_json::json!(all).to_string()),
-                false if all.is_empty() => super::print_output("no certificates have been ordered"),
+                false if all.is_empty() => {
+                    super::print_output("Howdah has not ordered any certificates")
+                }
                 false => super::print_output(&status_lines(&all, SystemTime::now()).join("\n")),
             }
         }
@@ -136,11 +138,11 @@ pub fn status_lines(all: &[NameStatus], now: SystemTime) -> Vec<String> {
                 .unwrap_or_default();
             let next = away(trouble.next).map_or("now".to_owned(), |left| format!("in {left}"));
             lines.push(format!(
-                "  {}: {}; for {}, {} attempts, the next {next}",
+                "  {}: {}; {} attempts in {}, the next one {next}",
                 trouble.name,
                 trouble.message,
-                human_duration(since),
-                trouble.attempts
+                trouble.attempts,
+                human_duration(since)
             ));
         }
     }
@@ -174,7 +176,7 @@ mod tests {
             status_lines(&[one], now),
             [
                 "a.org: valid, by letsencrypt, expires in 30 days, will be renewed now",
-                "  ChallengeFailed: no; for 2 h, 3 attempts, the next in 15 min",
+                "  ChallengeFailed: no; 3 attempts in 2 h, the next one in 15 min",
             ]
         );
     }

@@ -34,7 +34,7 @@ pub fn describe(settings: &ServeSettings, php: Option<&PhpVersion>) -> String {
         .map(|listen| listen.address.to_string())
         .collect();
     row(&mut text, "listens on", &listen.join(", "));
-    text += "All other options have their defaults (`howdah check --explain KEY`, docs/configuration.md).";
+    text += "All other options have their default values (`howdah check --explain KEY`, docs/configuration.md).";
     text
 }
 
@@ -141,7 +141,7 @@ fn describe_pool(pool: &PoolMode, php: Option<&PhpVersion>) -> String {
 fn describe_settings(config: &PoolConfig) -> String {
     let ini = match &config.php_ini {
         Some(path) => path.display().to_string(),
-        None => "the php.ini that PHP finds".to_owned(),
+        None => "the php.ini that PHP finds by itself".to_owned(),
     };
     let mut parts = vec![ini];
     if !config.opcache {

@@ -165,7 +165,7 @@ fn messages_about(pool: &PoolConfig, own: &[(String, String)], usual: &[String])
         .filter(|(name, value)| name == "error_reporting" && value.parse::<i64>().is_err());
     let mut messages: Vec<String> = levels
         .map(|(_, value)| {
-            format!("`error_reporting` is a number for a site, not `{value}`; php -r 'echo {value};' prints it")
+            format!("`error_reporting` must be a number in the settings of a site, not `{value}`; php -r 'echo {value};' prints this number")
         })
         .collect();
     let mut pool = pool.clone();

@@ -129,7 +129,9 @@ fn silent_master_message(stream: &UnixStream, path: &str) -> String {
         watchdog::describe(pid, pid)
     });
     let master = master.unwrap_or_else(|_| "unknown".to_owned());
-    format!("NoAnswer: the server at {path} has not responded in time; its master: {master}")
+    format!(
+        "NoAnswer: the server at {path} has not responded in time; the state of its master: {master}"
+    )
 }
 
 fn connect(target: &ServerTarget) -> Result<(PathBuf, UnixStream), NoResponse> {
@@ -200,7 +202,7 @@ fn find_by_configuration(
     match (those.len(), others.is_empty()) {
         (1, _) => Ok(those.remove(0)),
         (0, true) => Err(NoResponse::NoServer(format!(
-            "NoServer: no server is running with {file} or with another configuration (looked in {})",
+            "NoServer: no server is running, neither with {file} nor with another configuration (looked in {})",
             directory.display()
         ))),
         (0, false) => {

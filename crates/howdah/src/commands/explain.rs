@@ -122,7 +122,7 @@ pub(super) fn explaining_front(settings: &ServeSettings) -> Result<Front, Vec<St
     let of_sites = settings.sites.iter().flat_map(Site::unreadable_files);
     let of_sites = of_sites.map(|why| why.to_string());
     for why in of_sites.chain(settings.read_trusted_proxies().err()) {
-        eprintln!("advice: {why}; the result assumes that the server cannot do it either");
+        eprintln!("advice: {why}; the result assumes that the server cannot read this file either");
     }
     let sites = settings.open_sites_with(Site::open)?;
     let tls = settings.listen.iter().filter(|listen| listen.tls);

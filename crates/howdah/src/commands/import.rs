@@ -71,7 +71,7 @@ fn json_of_import(arguments: &[OsString]) -> Result<Value, ExitCode> {
     let output = command.output().map_err(|error| IMPORT.report(&error))?;
     success(output.status)?;
     serde_json::from_slice(&output.stdout).map_err(|error| {
-        eprintln!("howdah: howdah-import printed no JSON, which another version may do: {error}");
+        eprintln!("howdah: the output of howdah-import is not JSON, perhaps because it is another version: {error}");
         exit::failed()
     })
 }

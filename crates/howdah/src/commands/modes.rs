@@ -107,7 +107,7 @@ fn php_fpm(run: &Path) -> Availability {
             path.display()
         ),
         (true, None) => format!(
-            "there is no php-fpm socket below {}; you can name a socket elsewhere",
+            "there is no php-fpm socket below {}; you can name a socket in another directory",
             run.display()
         ),
     };
@@ -133,7 +133,7 @@ fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<Mod
     vec![
         ModeRow {
             what: "PHP in processes that Howdah forks, one request at a time in each",
-            needs: "php-fpm, php-cgi or php on this machine; its service is not used",
+            needs: "php-fpm, php-cgi or php on this machine; no PHP service has to run",
             costs: "the least of all modes except worker: requests are passed in shared memory",
             isolates: "a crash or a hang costs one request; each pool has its own user, php.ini and opcache",
             command: "howdah serve DIR",
@@ -141,24 +141,24 @@ fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<Mod
         },
         ModeRow {
             what: "like embed, but the application stays in memory between requests",
-            needs: "as embed, and a worker script (Symfony, Laravel Octane, FrankenPHP's interface)",
-            costs: "no boot per request; memory for each application",
-            isolates: "like embed between processes; visitors share what the application keeps in memory",
+            needs: "the same as embed, and a worker script (Symfony, Laravel Octane, FrankenPHP's interface)",
+            costs: "no start of the application for each request, but memory to keep it loaded",
+            isolates: "processes are isolated as in embed; visitors share what the application keeps in memory",
             command: "howdah serve --worker SCRIPT DIR",
             ..row("worker", embed, CGI)
         },
         ModeRow {
             what: "a script written for Swoole's HTTP server",
-            needs: "as embed",
-            costs: "as worker",
-            isolates: "as worker",
+            needs: "the same as embed",
+            costs: "the same as worker",
+            isolates: "the same as worker",
             command: "howdah run SCRIPT",
             ..row("swoole", embed, CGI)
         },
         ModeRow {
             what: "PHP in a FastCGI server that you run: php-fpm, php-cgi or another",
             needs: "the server's address",
-            costs: "a socket, and two processes to wake for each request",
+            costs: "two processes must be woken for each request, which is passed over a socket",
             isolates: "as php-fpm is configured; it may run on another machine",
             command: "howdah serve --mode fastcgi --fastcgi unix:/run/php/php-fpm.sock DIR",
             ..row("fastcgi", fpm, "apt install php-fpm")
@@ -166,15 +166,15 @@ fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<Mod
         ModeRow {
             what: "FastCGI programs that Howdah starts and supervises, like mod_fcgid",
             needs: "php-cgi, or another program that speaks FastCGI",
-            costs: "as fastcgi",
+            costs: "the same as fastcgi",
             isolates: "one process per request; one opcache (shared), or one per program (independent)",
             command: "howdah serve --mode pool DIR",
             ..row("pool", cgi, CGI)
         },
         ModeRow {
             what: "a process for each request: PHP, Perl, Python, C, shell",
-            needs: "php-cgi for PHP; programs of other kinds need nothing",
-            costs: "the start of a process for each request: tens of milliseconds for PHP",
+            needs: "php-cgi for PHP; nothing for other programs",
+            costs: "a process is started for each request, which takes tens of milliseconds for PHP",
             isolates: "nothing remains after a request",
             command: "howdah serve --mode cgi DIR",
             ..row("cgi", cgi, CGI)

@@ -360,7 +360,7 @@ impl RunningJob {
         }
         self.status.count_failure("JobFailed");
         let lines = match process.tail.is_empty() {
-            true => "it printed nothing".to_owned(),
+            true => "the process printed nothing".to_owned(),
             false => {
                 let lines: Vec<&str> = process.tail.iter().map(String::as_str).collect();
                 format!("its last lines: {}", lines.join(" | "))
@@ -378,7 +378,7 @@ impl RunningJob {
             }
             RestartLog::CrashLoop => {
                 let text = format!(
-                    "{after}, like the times before; it is restarted after pauses of up to 60 s, and the next message appears when it works again; {lines}"
+                    "{after}, as in the runs before; the job is restarted after pauses of up to 60 s, and the next message is logged when it works again; {lines}"
                 );
                 log.job(name, LogLevel::Error, "JobCrashLoop", &text);
             }

@@ -41,12 +41,12 @@ impl JobRunner {
             };
             if let Some((n, at)) = schedule.missed(last, clock) {
                 let runs = if n == 1 {
-                    "1 run"
+                    "1 run was"
                 } else {
-                    &format!("{n} runs")
+                    &format!("{n} runs were")
                 };
                 let text = format!(
-                    "{runs} missed while no server was running, the last at {}; to run the job now, use `howdah job run {}`",
+                    "{runs} missed while no server was running, the last one at {}; to run the job now, use `howdah job run {}`",
                     schedule.show(at),
                     job.name
                 );

@@ -357,8 +357,9 @@ impl ClaimDriver {
             if let ClaimResult::Wait(time) = verdict {
                 wanted.again = now + time;
                 let left = time.as_secs_f64();
-                wanted.why =
-                    format!("it was restarted or emptied, so it grants no lock for {left:.1} s");
+                wanted.why = format!(
+                    "Valkey was restarted or emptied, so it grants no lock for the next {left:.1} s"
+                );
                 continue;
             }
             let claim = wanted.claim.clone();

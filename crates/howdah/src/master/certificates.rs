@@ -320,7 +320,7 @@ impl OrderedCertificates {
     pub fn command(&mut self, command: howdah_acme::CertificateCommand, asker: ControlClient) {
         let Some(process) = &self.process else {
             return asker.refuse(match self.settings {
-                None => "NoSuchName: every certificate comes from a file",
+                None => "NoSuchName: Howdah orders no certificates, because every certificate comes from a file",
                 Some(_) => "CertificatesDied: the process that orders certificates is being started; try again",
             });
         };

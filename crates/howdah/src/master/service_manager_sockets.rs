@@ -139,7 +139,7 @@ impl InheritedSockets {
                 _ => "add the address to `listen`",
             };
             mistakes.push(format!(
-                "SocketUnused: {socket} was passed, but no `listen` names it, so its clients would wait for ever; {how}, or remove it from {}",
+                "SocketUnused: {socket} was passed, but no `listen` names it, so its clients would wait forever; {how}, or remove it from {}",
                 socket.unit()
             ));
         }
@@ -192,7 +192,7 @@ impl InheritedSockets {
             ListenAddress::Unix { path, .. } => path.display().to_string(),
         };
         format!(
-            "SocketMissing: no socket for {address} was passed, but {}; add {key}={value} to {unit} (systemctl edit {unit}) and restart it, or change `listen`",
+            "SocketMissing: the service manager passed no socket for {address}, only {}; add {key}={value} to {unit} (systemctl edit {unit}) and restart it, or change `listen`",
             passed.join(", ")
         )
     }
@@ -285,7 +285,7 @@ impl fmt::Display for InheritedSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.bound {
             BoundAddress::Tcp(address, false) => write!(f, "{address}")?,
-            BoundAddress::Tcp(address, true) => write!(f, "{address} with IPv4")?,
+            BoundAddress::Tcp(address, true) => write!(f, "{address} including IPv4")?,
             BoundAddress::Udp(address, _) => write!(f, "{address} (UDP)")?,
             BoundAddress::Unix(path) => write!(f, "unix:{}", path.display())?,
         }

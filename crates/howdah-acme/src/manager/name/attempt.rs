@@ -73,7 +73,7 @@ impl NameTask {
             if self.certificate.is_some() {
                 "renewed by"
             } else {
-                "certificate of"
+                "certificate issued by"
             },
             human_duration(left.unwrap_or_default())
         );

@@ -21,7 +21,7 @@ fn two_names_are_served_with_certificates_that_outlive_a_restart_and_are_closed_
     let authority = Authority::start(90 * DAY);
     let site = AcmeSite::start(&authority, &AcmeSiteOptions::default());
     for name in NAMES {
-        site.wait_for(&format!("{name}: certificate of"));
+        site.wait_for(&format!("{name}: certificate issued by"));
         site.wait_until_served(name);
     }
     assert_eq!(authority.issued(), 2);
@@ -560,7 +560,7 @@ fn name_that_the_platform_knows_is_ordered_when_a_client_asks_for_it() {
     // is a certificate.
     let first = site.get("shop.example.net", "/hello.txt");
     assert_eq!(first.as_deref(), Ok("hello\n"), "{}", site.process.log());
-    site.wait_for("shop.example.net: certificate of");
+    site.wait_for("shop.example.net: certificate issued by");
     drop(site);
     let site = AcmeSite::start(&authority, &options);
     site.wait_until_served("shop.example.net");
@@ -627,7 +627,7 @@ fn local_name_gets_a_certificate_of_the_local_authority() {
     site.wait_for(
         "a certificate from the local authority for localhost, shop.localhost; to make this machine trust it: ",
     );
-    site.wait_for("howdah: localhost: certificate of local");
+    site.wait_for("howdah: localhost: certificate issued by local");
     let config = site.scratch.join("howdah.toml");
     let root = Command::new(howdah_program())
         .args(["cert", "root", "--config"])

@@ -64,7 +64,7 @@ impl ScriptMember {
             Box::new(|_| {}),
             Box::new(|_| {}),
             Box::new(|_, _| {}),
-            Box::new(|_| "`howdah php` has no pages".to_owned()),
+            Box::new(|_| "`howdah php` has no page cache".to_owned()),
         );
         let fleet = fleet.map_err(|error| format!("cannot join the fleet: {error}"))?;
         let config = PageCacheConfig {

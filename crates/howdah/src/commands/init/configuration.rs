@@ -37,7 +37,7 @@ pub fn server_configuration(wanted: &ConfigurationInput<'_>) -> String {
          # `howdah check --explain KEY` explains a key. Paths are relative to this file's directory.\n\n",
         wanted.application, wanted.file
     );
-    out += "# Addresses to listen on. By default only this machine can connect; \":80\" is all addresses.\n";
+    out += "# Addresses to listen on. By default, only this machine can connect; \":80\" listens on all addresses.\n";
     out += &commented_default("", "listen");
     out += "# HTTPS with certificates that Howdah orders and renews, for the `hosts` below:\n\
             # listen = [\":80\", \":443 tls\"]\n";
@@ -48,7 +48,7 @@ pub fn server_configuration(wanted: &ConfigurationInput<'_>) -> String {
     };
     out += "\n[log]\n# The log for errors and for PHP's messages: a file, or \"stderr\", \"syslog\", \"journald\".\n";
     out += &commented_default("log", "error");
-    out += "# The access log, with a line for each request: the same values, or \"off\".\n";
+    out += "# The access log, with a line for each request: the same values as for `error`, or \"off\".\n";
     out += &commented_default("log", "access");
     out += "\n[pool.www]\n# The maximum number of PHP processes; \"auto\" depends on the number of cores and the memory.\n";
     out += &commented_default("pool.*", "max_children");
@@ -70,12 +70,12 @@ pub fn site_configuration(wanted: &ConfigurationInput<'_>) -> String {
         wanted.name.to_toml_value(),
         wanted.root.to_toml_value()
     );
-    out += "# Use the rules that Howdah knows for the application, for routes and for what is denied.\n\
+    out += "# Use the rules that Howdah knows for the application: its routes, and the paths that are denied.\n\
             recognise = true\n";
     if let Some(script) = wanted.front_controller {
         out += &format!("front_controller = {}\n", script.to_toml_value());
     }
-    out += "# Whether `.htaccess` files are applied, as in Apache. \"deny\" applies only what they deny.\n";
+    out += "# Whether `.htaccess` files are applied, as in Apache. \"deny\" only refuses the requests that they deny.\n";
     out += &match wanted.htaccess {
         true => "htaccess = \"on\"\n".to_owned(),
         false => commented_default("site", "htaccess"),

@@ -277,7 +277,7 @@ fn directory_of(file: &Path) -> Result<PathBuf, String> {
     let directory = whole.parent().filter(|_| whole.file_name().is_some());
     directory
         .map(Path::to_owned)
-        .ok_or_else(|| cannot("the path does not name a file"))
+        .ok_or_else(|| cannot("the path has no file name"))
 }
 
 /// Returns the path as text, if it can be written in TOML and in a unit.

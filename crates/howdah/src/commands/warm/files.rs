@@ -81,7 +81,12 @@ pub fn copy_owner_and_mode(
     cache: &Path,
     compiled: &HashSet<PathBuf>,
 ) -> Result<CompiledFiles, String> {
-    let failed = |error| format!("cannot share {}: {error}", cache.display());
+    let failed = |error| {
+        format!(
+            "cannot make {} accessible to other users: {error}",
+            cache.display()
+        )
+    };
     let mut stored = CompiledFiles::default();
     let mut directories = HashSet::new();
     // There is one directory for each build of PHP.

@@ -189,7 +189,7 @@ impl Compiler {
             cache => match rustix::fs::access(cache, rustix::fs::Access::WRITE_OK) {
                 Ok(()) => Ok(PathBuf::from(cache)),
                 Err(error) => Err(format!(
-                    "NoFileCache: cannot write to {cache}: {error}; in an image's build, run this as root"
+                    "NoFileCache: cannot write to {cache}: {error}; when you build an image, run this command as root"
                 )),
             },
         }

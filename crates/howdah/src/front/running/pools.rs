@@ -40,7 +40,9 @@ pub(super) fn start_pools(
             Ok(pool) => {
                 pools.insert(name.to_owned(), pool);
             }
-            Err(error) => mistakes.push(failed(name, format!("it cannot be created: {error}"))),
+            Err(error) => {
+                mistakes.push(failed(name, format!("the pool cannot be created: {error}")))
+            }
         }
     }
     let deadline = Instant::now() + settings.server.timeouts.start;

@@ -150,13 +150,13 @@ fn report_fleet(log: &ErrorLog, news: &FleetEvent) {
         }
         FleetEvent::Silent(names) => {
             let message = format!(
-                "fleet: {} may write without notifying this server, so no stored page is served; once you are sure that it does not run any more, run: howdah cache forget NAME",
+                "fleet: {} may write without notifying this server, so no stored page is served; once you are sure that such a member no longer runs, run: howdah cache forget NAME",
                 names.join(", ")
             );
             log.problem(LogLevel::Warning, "FleetMemberSilent", &message);
         }
         FleetEvent::WriteUnheard => {
-            let message = "fleet: a write could not be published; its response was sent once no member served stored pages";
+            let message = "fleet: the other members could not be notified of a write; its response was held back until no member served stored pages";
             log.problem(LogLevel::Warning, "FleetWriteUnheard", message);
         }
         FleetEvent::Fenced => {
@@ -202,7 +202,7 @@ fn traces(
 fn report_traces(log: &ErrorLog, news: &exporter::ExporterEvent) {
     match news {
         exporter::ExporterEvent::Unreachable(why) => {
-            let message = format!("traces: {why}; spans wait and are eventually dropped");
+            let message = format!("traces: {why}; spans are kept for a while and then dropped");
             log.problem(LogLevel::Warning, "CollectorUnreachable", &message);
         }
         exporter::ExporterEvent::Refused(why) => {
