@@ -97,7 +97,10 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
             "use [pool.NAME] in mode pool, with this program as its command",
             false,
         ),
-        MissingFeature::RequestSize => ("use header of [limits], and max_body_size of the site", true),
+        MissingFeature::RequestSize => (
+            "use header of [limits], and max_body_size of the site",
+            true,
+        ),
         MissingFeature::RewriteMap => (
             "write rules with path and redirect instead of the map",
             false,
