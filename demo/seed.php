@@ -1,7 +1,7 @@
 <?php
 /**
- * Prepares the demo's data directory from the command line: the keeper's account,
- * and a first set of entries if the book is empty. Run again, it adds nothing.
+ * Prepares the demo's data directory, on the command line: creates the keeper's account,
+ * and a first set of entries if the book is empty. A second run adds nothing.
  */
 declare(strict_types=1);
 
@@ -19,7 +19,7 @@ if ($book->list(1)['total'] > 0) {
     return;
 }
 
-/** A sunset over dunes, drawn here so that no image file has to be shipped. */
+/** A picture of a sunset over dunes. It is drawn here, so that the demo needs no image file. */
 $dunes = imagecreatetruecolor(960, 600);
 for ($y = 0; $y < 600; $y++) {
     imageline($dunes, 0, $y, 959, $y, imagecolorallocate($dunes, 250 - intdiv($y, 5), 190 - intdiv($y, 5), 110 + intdiv($y, 12)));

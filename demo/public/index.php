@@ -1,8 +1,8 @@
 <?php
 /**
- * The guestbook's front controller: every URL that is not a file under public/
- * arrives here. It decides which page answers; what pages do is in src/, what they
- * look like in templates/.
+ * The guestbook's front controller, which gets every URL that is not a file under public/.
+ * It chooses the page that responds. The code of the pages is in src/, and their HTML is in
+ * templates/.
  */
 declare(strict_types=1);
 
@@ -12,11 +12,11 @@ use Guestbook\{Book, Failure, Pages, Session, Store, View};
 
 $path = parse_url($_SERVER['REQUEST_URI'] ?? '/', PHP_URL_PATH);
 $path = rawurldecode(is_string($path) ? $path : '/');
-// Also answers where no rewriting is set up: /index.php/login is /login.
+// This also works without a front controller in the server's configuration: /index.php/login is /login.
 $path = preg_replace('~^/index\.php(?=/|$)~', '', $path) ?: '/';
 $method = $_SERVER['REQUEST_METHOD'] ?? 'GET';
 
-/** Pattern, methods, page. The first match answers. */
+/** The pattern, the methods and the page of each route. The first route that matches is used. */
 $routes = [
     ['~^/$~',                        ['GET'],         'listing'],
     ['~^/sign$~',                    ['GET', 'POST'], 'sign'],
@@ -47,7 +47,7 @@ try {
         $asked = $method === 'HEAD' ? 'GET' : $method;
         if (!in_array($asked, $methods, true)) {
             header('Allow: ' . implode(', ', $methods));
-            throw new Failure(405, "This page does not answer $method.");
+            throw new Failure(405, "This page does not accept $method requests.");
         }
         $pages->$page(...array_slice($match, 1));
         return;
@@ -57,5 +57,5 @@ try {
     $view->fail($failure->status, $failure->getMessage());
 } catch (Throwable $error) {
     error_log("guestbook: $error");
-    $view->fail(500, 'The guestbook stumbled. The error log says where.');
+    $view->fail(500, 'An error occurred in the guestbook. The error log describes it.');
 }

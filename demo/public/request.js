@@ -1,4 +1,5 @@
-// Requests the front page as a visitor without a session, and lists the headers by which the server says what it did.
+// Requests the front page as a visitor without a session, and lists the headers in which the server describes what it
+// did.
 'use strict';
 
 const SHOWN = /^(howdah-.*|cache-status|x-cache|age|server-timing|content-encoding|content-length)$/;
@@ -10,7 +11,7 @@ async function request() {
   const begun = performance.now();
   const row = rows.insertRow(0);
   try {
-    // The browser's own cache must not answer in the server's place.
+    // The response must come from the server, and not from the browser's own cache.
     const response = await fetch('/', { credentials: 'omit', cache: 'no-store' });
     await response.text();
     row.insertCell().textContent = response.status;

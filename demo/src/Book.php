@@ -3,7 +3,7 @@ declare(strict_types=1);
 
 namespace Guestbook;
 
-/** The entries and their keepers: every SQL statement of the guestbook. */
+/** The entries and the keepers of the guestbook. All SQL statements are in this class. */
 final class Book
 {
     public const PER_PAGE = 10;
@@ -12,7 +12,7 @@ final class Book
     {
     }
 
-    /** @return array{entries: list<array>, page: int, pages: int, total: int} newest first; $page is brought into range */
+    /** @return array{entries: list<array>, page: int, pages: int, total: int} newest first; $page is limited to the existing pages */
     public function list(int $page, string $search = ''): array
     {
         $like = '%' . strtr($search, ['%' => '\\%', '_' => '\\_', '\\' => '\\\\']) . '%';
@@ -30,7 +30,7 @@ final class Book
     public function entry(int $id): array
     {
         return $this->run('SELECT * FROM entry WHERE id = ?', [$id])->fetch()
-            ?: throw new Failure(404, "Entry $id is not in this book (any more).");
+            ?: throw new Failure(404, "Entry $id does not exist, or has been deleted.");
     }
 
     public function add(array $entry, ?string $picture, ?int $written = null): int
@@ -55,7 +55,7 @@ final class Book
         $this->run('DELETE FROM entry WHERE id = ?', [$id]);
     }
 
-    /** Whether any entry still shows this picture. */
+    /** Returns whether any entry still shows this picture. */
     public function shows(string $picture): bool
     {
         return (bool) $this->run('SELECT 1 FROM entry WHERE picture = ?', [$picture])->fetchColumn();
@@ -72,7 +72,7 @@ final class Book
     public function isKeeper(string $name, string $password): bool
     {
         $hash = $this->run('SELECT password FROM keeper WHERE name = ?', [$name])->fetchColumn();
-        // Verify against something even for unknown names, so that both take as long.
+        // An unknown name is verified against a dummy hash, so that it takes as long as a known name.
         return password_verify($password, is_string($hash) ? $hash : '$2y$10$' . str_repeat('.', 53)) && is_string($hash);
     }
 

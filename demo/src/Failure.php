@@ -3,7 +3,7 @@ declare(strict_types=1);
 
 namespace Guestbook;
 
-/** A refusal the visitor should read: an HTTP status and one sentence. */
+/** A refusal that is shown to the visitor: an HTTP status and one sentence. */
 final class Failure extends \RuntimeException
 {
     public function __construct(public readonly int $status, string $message)

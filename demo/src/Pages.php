@@ -3,7 +3,7 @@ declare(strict_types=1);
 
 namespace Guestbook;
 
-/** One method per route of public/index.php. */
+/** The pages of the guestbook, with one method for each route of public/index.php. */
 final class Pages
 {
     private const LIMITS = ['author' => 60, 'place' => 60, 'message' => 2000];
@@ -27,8 +27,8 @@ final class Pages
     }
 
     /**
-     * The form has a page of its own, because its token needs a session: the listing is the same for every visitor
-     * without one, so a page cache may keep it.
+     * The form has a page of its own, because its token needs a session. The listing is the same for every visitor
+     * without a session, so a page cache may store it.
      */
     public function sign(): void
     {
@@ -36,9 +36,9 @@ final class Pages
             $this->view->page('sign', 'Sign the book', ['draft' => [], 'problems' => []]);
             return;
         }
-        // A body over post_max_size reaches PHP without any field: say so, not "stale form".
+        // If a body is longer than post_max_size, PHP gets no field at all. Report this instead of a missing token.
         if ($_POST === [] && (int) ($_SERVER['CONTENT_LENGTH'] ?? 0) > 0) {
-            throw new Failure(413, 'The form is larger than this server takes.');
+            throw new Failure(413, 'The form is larger than this server accepts.');
         }
         $this->session->checkToken();
         [$draft, $problems] = $this->draft();
@@ -75,7 +75,7 @@ final class Pages
             [$draft, $problems] = $this->draft();
             if ($problems === []) {
                 $this->book->change((int) $id, $draft);
-                $this->session->say('The entry is changed.');
+                $this->session->say('The entry has been changed.');
                 $this->go("/entry/$id");
                 return;
             }
@@ -93,16 +93,16 @@ final class Pages
         if ($entry['picture'] !== null && !$this->book->shows($entry['picture'])) {
             $this->pictures->remove($entry['picture']);
         }
-        $this->session->say('The entry is gone.');
+        $this->session->say('The entry has been deleted.');
         $this->go('/');
     }
 
-    /** A stored picture or thumbnail. Names are never reused, so it may be kept for ever. */
+    /** A stored picture or thumbnail. Names are never reused, so clients may cache a picture for ever. */
     public function picture(string $kind, string $name): void
     {
         $file = $this->pictures->path($kind, $name);
         if (!is_file($file)) {
-            throw new Failure(404, 'That picture is gone.');
+            throw new Failure(404, 'This picture does not exist, or has been deleted.');
         }
         $this->session->release();
         $tag = '"' . $kind . '-' . strtok($name, '.') . '"';
@@ -129,7 +129,7 @@ final class Pages
                 $this->go('/');
                 return;
             }
-            $problem = 'No keeper has that name and password.';
+            $problem = 'There is no keeper with this name and password.';
         }
         $this->view->page('login', 'Log in', compact('problem'), $problem === null ? 200 : 401);
     }
@@ -147,7 +147,7 @@ final class Pages
         $this->view->page('live', 'Live');
     }
 
-    /** Ten server-sent events, one every half second, each flushed as it is made. */
+    /** Sends ten server-sent events, one every half second, and flushes each of them at once. */
     public function stream(): void
     {
         $this->session->release();
@@ -182,14 +182,14 @@ final class Pages
         ]]);
     }
 
-    /** The variables that scripts get most questions about. Cookies and credentials are not shown. */
+    /** The variables that matter most when a script does not behave as expected. Cookies and credentials are not shown. */
     private const VARIABLES = [
         'REQUEST_METHOD', 'REQUEST_URI', 'QUERY_STRING', 'SERVER_PROTOCOL', 'HTTP_HOST', 'HTTPS', 'REMOTE_ADDR',
         'SERVER_NAME', 'SERVER_PORT', 'SCRIPT_NAME', 'SCRIPT_FILENAME', 'DOCUMENT_ROOT', 'SERVER_SOFTWARE',
         'HTTP_ACCEPT', 'HTTP_ACCEPT_ENCODING', 'HTTP_ACCEPT_LANGUAGE', 'HTTP_USER_AGENT',
     ];
 
-    /** What the server made of a request: its variables here, its response headers by public/request.js. */
+    /** Shows what the server passes to PHP for a request; public/request.js adds the response headers. */
     public function request(): void
     {
         $variables = array_intersect_key($_SERVER, array_flip(self::VARIABLES));
@@ -208,18 +208,18 @@ final class Pages
         echo json_encode($list, JSON_UNESCAPED_UNICODE | JSON_INVALID_UTF8_SUBSTITUTE | JSON_THROW_ON_ERROR), "\n";
     }
 
-    /** @return array{array<string, string>, array<string, string>} what was typed, and what is wrong with it by field */
+    /** @return array{array<string, string>, array<string, string>} the posted text and the problems, both by field */
     private function draft(): array
     {
         $draft = $problems = [];
         foreach (self::LIMITS as $field => $limit) {
             $draft[$field] = self::text($_POST, $field, $limit + 1);
             if (mb_strlen($draft[$field]) > $limit) {
-                $problems[$field] = "At most $limit characters, please.";
+                $problems[$field] = "Please write at most $limit characters.";
             }
         }
         if ($draft['author'] === '') {
-            $problems['author'] = 'Who are you?';
+            $problems['author'] = 'Please enter your name.';
         }
         if ($draft['message'] === '') {
             $problems['message'] = 'Leave a few words.';
@@ -227,7 +227,7 @@ final class Pages
         return [$draft, $problems];
     }
 
-    /** The trimmed text of a field, at most $limit characters; '' for anything that is not text. */
+    /** Returns the trimmed text of a field, cut to $limit characters, or '' if the field is not text. */
     private static function text(array $from, string $field, int $limit): string
     {
         $value = $from[$field] ?? '';

@@ -4,8 +4,8 @@ declare(strict_types=1);
 namespace Guestbook;
 
 /**
- * Takes an uploaded picture, re-encodes it (what is kept is what GD drew, never the
- * uploaded bytes) and makes a thumbnail. Names are random, types are our own.
+ * Accepts an uploaded picture, re-encodes it with GD, so that the uploaded bytes are never stored,
+ * and makes a thumbnail. The name is random, and the type is the one that GD has found.
  */
 final class Pictures
 {
@@ -19,7 +19,7 @@ final class Pictures
     {
     }
 
-    /** @return ?string the picture's name, null when the form field was left empty */
+    /** @return ?string the picture's name, or null if the form field was empty */
     public function take(?array $upload): ?string
     {
         if ($upload === null || is_array($upload['error']) || $upload['error'] === UPLOAD_ERR_NO_FILE) {
@@ -28,13 +28,13 @@ final class Pictures
         if ($upload['error'] !== UPLOAD_ERR_OK || $upload['size'] > self::MAX_BYTES) {
             throw new Failure(422, match ($upload['error']) {
                 UPLOAD_ERR_OK, UPLOAD_ERR_FORM_SIZE => 'The picture is larger than 8 MB.',
-                UPLOAD_ERR_INI_SIZE => 'The picture is larger than this server takes (' . ini_get('upload_max_filesize') . ').',
-                UPLOAD_ERR_PARTIAL => 'The picture arrived in part only. Please send it again.',
+                UPLOAD_ERR_INI_SIZE => 'The picture is larger than this server accepts (' . ini_get('upload_max_filesize') . ').',
+                UPLOAD_ERR_PARTIAL => 'Only a part of the picture arrived. Please send the picture again.',
                 default => "The picture could not be stored (upload error {$upload['error']}).",
             });
         }
         if (!is_uploaded_file($upload['tmp_name'])) {
-            throw new Failure(422, 'That was not an upload.');
+            throw new Failure(422, 'This file was not uploaded with the form.');
         }
         return $this->keep($upload['tmp_name']);
     }
@@ -43,9 +43,9 @@ final class Pictures
     public function keep(string $path): string
     {
         $info = @getimagesize($path);
-        $type = self::TYPES[$info[2] ?? 0] ?? throw new Failure(422, 'Pictures can be JPEG, PNG or WebP.');
+        $type = self::TYPES[$info[2] ?? 0] ?? throw new Failure(422, 'The picture is not a JPEG, PNG or WebP file.');
         if ($info[0] * $info[1] > self::MAX_PIXELS) {
-            throw new Failure(422, "A picture of {$info[0]} x {$info[1]} is too large: at most 24 megapixels.");
+            throw new Failure(422, "A picture of {$info[0]} x {$info[1]} pixels is too large: the limit is 24 megapixels.");
         }
         $image = @imagecreatefromstring((string) file_get_contents($path))
             ?: throw new Failure(422, 'This picture is damaged.');

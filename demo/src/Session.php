@@ -4,8 +4,8 @@ declare(strict_types=1);
 namespace Guestbook;
 
 /**
- * Who is looking, and the token that proves a form came from one of our pages.
- * A visitor without a cookie gets a session only when a page needs one.
+ * The session of a visitor: who has logged in, and the token that proves that a form came from one of our pages.
+ * A visitor without a cookie gets a session only when a page needs a session.
  */
 final class Session
 {
@@ -46,12 +46,12 @@ final class Session
         return $_SESSION['token'] ??= bin2hex(random_bytes(16));
     }
 
-    /** @throws Failure when the posted form does not carry this session's token */
+    /** @throws Failure if the posted form does not contain this session's token */
     public function checkToken(): void
     {
         $sent = $_POST['token'] ?? '';
         if (!is_string($sent) || !hash_equals($this->token(), $sent)) {
-            throw new Failure(403, 'This form is stale or not ours. Go back, reload the page and send it again.');
+            throw new Failure(403, 'This form has expired, or it does not come from this site. Go back, reload the page and send the form again.');
         }
     }
 
@@ -61,7 +61,7 @@ final class Session
         $_SESSION['notice'] = $notice;
     }
 
-    /** The notice the last page left, once. */
+    /** Returns the notice that the previous page left, and removes it. */
     public function notice(): ?string
     {
         $notice = $_SESSION['notice'] ?? null;

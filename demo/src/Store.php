@@ -6,8 +6,8 @@ namespace Guestbook;
 use PDO;
 
 /**
- * The data directory: an SQLite file, the pictures, the sessions. It lies outside
- * the document root, so nothing in it has a URL.
+ * The data directory, with an SQLite file, the pictures and the sessions. It is outside the
+ * document root, so none of its files has a URL.
  */
 final class Store
 {
@@ -17,7 +17,7 @@ final class Store
     {
     }
 
-    /** Opens the directory, creating it and the tables when they are missing. */
+    /** Opens the directory. Creates the directory and the tables if they do not exist. */
     public static function open(string $directory): self
     {
         foreach (['', '/pictures', '/thumbs', '/sessions'] as $sub) {

@@ -3,10 +3,10 @@ declare(strict_types=1);
 
 namespace Guestbook;
 
-/** Renders templates/NAME.php inside templates/layout.php. Holds no decisions. */
+/** Renders templates/NAME.php inside templates/layout.php. The class makes no decisions about content. */
 final class View
 {
-    /** @var array<string, mixed> known to every template */
+    /** @var array<string, mixed> the values that every template receives */
     private array $shared = ['session' => null, 'path' => '/'];
 
     public function __construct(private readonly string $directory)
@@ -26,7 +26,7 @@ final class View
         header('X-Content-Type-Options: nosniff');
         $body = $this->render($template, $values);
         $page = $this->render('layout', ['title' => $title, 'body' => $body]);
-        // Who has a session gets a page of his own; all others get the same.
+        // A visitor with a session gets a page of their own; all other visitors get the same page.
         if (session_status() === PHP_SESSION_ACTIVE) {
             header('Cache-Control: no-store');
         }
@@ -39,7 +39,7 @@ final class View
             ob_end_clean();
         }
         if (headers_sent()) {
-            return; // a stream was under way: nothing sensible can follow it
+            return; // A stream has begun, and an error page cannot follow it.
         }
         $this->page('error', "$status", ['status' => $status, 'message' => $message], $status);
     }

@@ -1,5 +1,5 @@
 <?php
-/** Finds Guestbook\X in src/X.php. Nothing else is loaded this way. */
+/** Loads the class Guestbook\X from src/X.php. Classes of other namespaces are not loaded. */
 declare(strict_types=1);
 
 spl_autoload_register(static function (string $class): void {

@@ -29,6 +29,6 @@
 <?php if ($notice = $session?->notice()): ?><p class="notice" role="status"><?= View::escape($notice) ?></p><?php endif ?>
 <?= $body ?>
 </main>
-<footer>Served by Howdah, the seat on the elephant.<?php if ($dashboard = getenv('DEMO_DASHBOARD')): ?> <a href="<?= View::escape($dashboard) ?>">Its dashboard</a> shows what it does.<?php endif ?></footer>
+<footer>Served by Howdah, the seat on the elephant.<?php if ($dashboard = getenv('DEMO_DASHBOARD')): ?> <a href="<?= View::escape($dashboard) ?>">The dashboard</a> shows what the server is doing.<?php endif ?></footer>
 </body>
 </html>

@@ -8,5 +8,5 @@
     <label>Password <input name="password" type="password" required maxlength="200" autocomplete="current-password"></label>
     <button>Log in</button>
   </form>
-  <p>In the demo: <code>keeper</code>, <code>elephant</code>.</p>
+  <p>In this demo, the name is <code>keeper</code> and the password is <code>elephant</code>.</p>
 </section>

@@ -25,15 +25,15 @@ use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 pub enum Pass {
     /// The method is neither GET nor HEAD.
     Method,
-    /// The request has a body, which is not in the key.
+    /// The request has a body, which is not part of the cache key.
     RequestBody,
     /// The request has `Authorization` or `Proxy-Authorization` (RFC 9111 §3.5).
     Authorization,
     /// The request has a cookie of a login, a session or a basket.
     SessionCookie,
-    /// The request has a cookie that is not known to be harmless; if it is, name it in `cache_ignore_cookies`.
+    /// The request has a cookie that is not known to be harmless. If the cookie is harmless, name it in `cache_ignore_cookies`.
     UnknownCookie,
-    /// The name of a cookie cannot be read as PHP reads it.
+    /// Howdah cannot tell under which name PHP would read a cookie.
     UnreadableCookie,
     /// The request overrides its method (`X-HTTP-Method-Override`, `_method`).
     MethodOverride,
@@ -43,13 +43,13 @@ pub enum Pass {
     NeverCachedPath,
     /// The application excludes a query parameter (`preview`, `add-to-cart` …).
     NeverCachedParameter,
-    /// The query is too long, or cannot be read as PHP reads it.
+    /// The query is too long, or Howdah cannot tell how PHP would read it.
     UnreadableQuery,
     /// The client sent no valid host.
     NoHost,
     /// `.htaccess` files evaluate more of the request than its URL: cookies, other headers or the address.
     Htaccess,
-    /// A rule of the site has matched that evaluates more of the request than its URL.
+    /// A rule of the site that has matched evaluates more of the request than its URL.
     Rule,
     /// Programs may read the path in different ways: it has `//`, `/./`, an encoded slash, a NUL or a line end.
     AmbiguousPath,
@@ -81,7 +81,7 @@ pub enum Pass {
     NoLifetime,
     /// The response had already expired when it arrived.
     AlreadyStale,
-    /// A response with this status is not stored, or only with an explicit lifetime.
+    /// Responses with this status are not stored, or only with an explicit lifetime.
     Status,
     /// The response has `Vary: *`, so it matches no other request.
     VaryStar,
@@ -89,7 +89,7 @@ pub enum Pass {
     VaryUnbounded,
     /// The response has status 206 (RFC 9111 §3.3).
     PartialContent,
-    /// The response was cut off, or it is shorter than its length.
+    /// The response was cut off, or it is shorter than the length that it declares.
     Incomplete,
     /// The body is longer than `[cache] memory` allows.
     TooLarge,

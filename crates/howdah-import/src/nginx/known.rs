@@ -7,8 +7,8 @@ use crate::reasons::{
 
 const SCRIPTS_REASON: &str = "Howdah finds the script and its PATH_INFO by itself";
 const MODULES_REASON: &str =
-    "Howdah has no modules to load; the lines that use a module are listed by themselves";
-const RESOLVER_REASON: &str = "the system resolves names";
+    "Howdah has no modules to load; the import lists the lines that use a module separately";
+const RESOLVER_REASON: &str = "the operating system resolves names";
 const WEBSOCKET_REASON: &str = "proxy rules pass WebSocket through by themselves";
 
 /// Each reason with its directives.

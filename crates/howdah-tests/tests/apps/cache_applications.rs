@@ -61,7 +61,7 @@ fn readers_of_the_guestbook_get_no_private_and_no_stale_page() {
         keeper
             .fill("/entry/3/edit", "/edit", &[("message", &text)])
             .shows(&text)
-            .shows("The entry is changed.")
+            .shows("The entry has been changed.")
             .shows("Log out keeper");
     };
     edit(1);
@@ -76,7 +76,7 @@ fn readers_of_the_guestbook_get_no_private_and_no_stale_page() {
         }),
         Box::new(move || {
             let page = visitor.get("/entry/3");
-            page.hides("Log out").hides("The entry is changed");
+            page.hides("Log out").hides("The entry has been changed");
             assert_eq!(page.response.header("X-Cache"), Some("PASS"));
         }),
     ];

@@ -122,7 +122,7 @@ fn keeper_logs_in_edits_deletes_and_logs_out() {
         .shows("edited");
     keeper
         .fill("/entry/3", "/entry/3/delete", &[])
-        .shows("The entry is gone.")
+        .shows("The entry has been deleted.")
         .shows("24 entries");
     assert_eq!(keeper.get("/entry/3").status(), 404);
 
