@@ -80,7 +80,7 @@ families! {
         howdah_memory_bytes Gauge [] "Memory that the front uses.";
         howdah_memory_limit_bytes Gauge [] "Maximum memory of the front: limits.memory and the page cache.";
         howdah_spilled_bytes Gauge [] "Size of the request bodies and responses that are stored in temporary files.";
-        howdah_spilled_limit_bytes Gauge [] "Maximum size of these files: limits.spill_total.";
+        howdah_spilled_limit_bytes Gauge [] "Maximum size of the temporary files for request bodies and responses: limits.spill_total.";
         howdah_long_turns_total Counter [] "Turns of an event loop that took more than 1 ms of CPU time while other connections waited.";
         howdah_longest_turn_seconds Gauge [] "CPU time of the longest turn of an event loop.";
         howdah_log_lines_lost_total Counter [log] "Log lines that could not be written.";
@@ -111,7 +111,7 @@ families! {
         howdah_pool_info Gauge [pool, process_manager, php, opcache] "Always 1; the labels describe the pool.";
         howdah_pool_php_outdated Gauge [pool, disk] "1 if PHP on disk is not the PHP in memory; the label is the version on disk.";
         howdah_pool_up Gauge [pool] "1 if the pool can run scripts.";
-        howdah_pool_uptime_seconds Gauge [pool] "Time since the pool started; a reload starts it again.";
+        howdah_pool_uptime_seconds Gauge [pool] "Time since the pool started; a reload restarts the pool.";
         howdah_pool_accepted_requests_total Counter [pool] "Requests that a child accepted.";
         howdah_pool_listen_queue Gauge [pool] "Requests that wait for a child.";
         howdah_pool_max_listen_queue Gauge [pool] "Highest number of requests that waited at the same time.";
@@ -128,15 +128,15 @@ families! {
         howdah_shared_cache_size_bytes Gauge [pool] "Size of the shared cache.";
         howdah_shared_cache_used_bytes Gauge [pool] "Memory of the shared cache that is in use.";
         howdah_shared_cache_values Gauge [pool] "Values.";
-        howdah_shared_cache_hits_total Counter [pool] "Lookups that found a value.";
-        howdah_shared_cache_misses_total Counter [pool] "Lookups that found no value.";
+        howdah_shared_cache_hits_total Counter [pool] "Lookups in the shared cache that found a value.";
+        howdah_shared_cache_misses_total Counter [pool] "Lookups in the shared cache that found no value.";
         howdah_shared_cache_evictions_total Counter [pool] "Values evicted from the shared cache.";
     }
     "Background jobs" {
         howdah_job_processes Gauge [job] "Running processes of the job.";
         howdah_job_memory_bytes Gauge [job] "Resident memory of the job's processes, without their child processes.";
         howdah_job_starts_total Counter [job] "Processes that were started for the job.";
-        howdah_job_runs_elsewhere_total Counter [job] "Scheduled runs on other members of the fleet.";
+        howdah_job_runs_elsewhere_total Counter [job] "Scheduled runs that other members of the fleet carried out.";
         howdah_job_output_lines_dropped_total Counter [job] "Output lines that were not logged because there were too many.";
         howdah_job_last_end_timestamp_seconds Gauge [job] "Time at which the job's last process exited.";
         howdah_job_failures_total Counter [job, name] "Failures of the job by name.";
@@ -148,26 +148,26 @@ families! {
         howdah_backend_requests_total Counter [pool, address, health] "Requests that the server answered.";
         howdah_backend_connects_total Counter [pool, address, health] "Connections that were opened to the server.";
         howdah_backend_failures_total Counter [pool, address, health] "Failed attempts to use the server.";
-        howdah_backend_overflows_total Counter [pool, address, health] "How often the server's backlog was full (FastCGI only).";
+        howdah_backend_overflows_total Counter [pool, address, health] "Times that the server's backlog was full (FastCGI only).";
     }
     "The page cache" {
         howdah_cache_entries Gauge [] "Pages and variants in memory.";
-        howdah_cache_bytes Gauge [] "Their size.";
+        howdah_cache_bytes Gauge [] "Size of the pages and variants in memory.";
         howdah_cache_evictions_total Counter [] "Pages evicted from memory.";
         howdah_cache_requests_total Counter [site, result] "Requests by the cache's result: hit, stale or stored.";
         howdah_cache_passes_total Counter [site, name] "Requests that bypassed the cache, by reason.";
         howdah_cache_purges_total Counter [site] "Purges and writes.";
         howdah_cache_checks_total Counter [site, result] "Stored pages compared with a fresh response, in a dry run or by the shadow check.";
-        howdah_cache_dry_run_total Counter [site, result] "Requests by the result that the cache would have had.";
+        howdah_cache_dry_run_total Counter [site, result] "Requests in a dry run, by the result that the cache would have given.";
         howdah_fleet_members Gauge [] "Members of the fleet.";
-        howdah_fleet_members_silent Gauge [] "Silent members. While there are any, no member serves stored pages.";
-        howdah_fleet_lease_seconds Gauge [] "Remaining time of the lease.";
+        howdah_fleet_members_silent Gauge [] "Members that are silent. While any member is silent, no member serves stored pages.";
+        howdah_fleet_lease_seconds Gauge [] "Remaining time of this member's lease, without which it serves no stored pages.";
         howdah_fleet_confirmation_seconds Histogram [] "Time from a write until all members have confirmed it.";
         howdah_fleet_unheard_writes_total Counter [] "Writes that the other members did not confirm.";
         howdah_fleet_applied_total Counter [] "Purges received from other members.";
         howdah_fleet_renders_total Counter [name] "Renders shared between members, by outcome.";
         howdah_cache_disk_entries Gauge [] "Pages and variants on disk.";
-        howdah_cache_disk_bytes Gauge [] "Their size.";
+        howdah_cache_disk_bytes Gauge [] "Size of the pages and variants on disk.";
         howdah_cache_disk_waiting Gauge [] "Pages that wait to be written.";
         howdah_cache_disk_writable Gauge [] "1 if pages and purges can be written, 0 during a fault.";
         howdah_cache_disk_hits_total Counter [] "Hits served from a file.";

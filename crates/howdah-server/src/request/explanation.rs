@@ -193,7 +193,7 @@ impl Display for RequestExplanation {
                 }
             }
             Some(CacheDecision::Asked { command }) => {
-                write_escaped_line(f, 0, &format!("perhaps from the page cache: {command}"))
+                write_escaped_line(f, 0, &format!("perhaps from the page cache; to find out, run: {command}"))
             }
         }
     }
@@ -245,7 +245,7 @@ impl Display for ExplainedResponse {
             ResponseKind::Proxy => write!(f, "proxied to {}", self.servers.join(" or "))?,
             ResponseKind::Redirect => write!(f, "redirect to {}", text(&self.location))?,
             ResponseKind::Return => f.write_str("a text from the configuration")?,
-            ResponseKind::Options => f.write_str("the methods that are allowed")?,
+            ResponseKind::Options => f.write_str("the list of allowed methods")?,
             ResponseKind::Error => {
                 f.write_str(self.error.unwrap_or_default())?;
                 if let Some(page) = &self.file {
