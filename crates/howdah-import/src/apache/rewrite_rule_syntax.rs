@@ -103,7 +103,7 @@ pub fn rewrite_target(text: &str, groups: &[String]) -> Result<String, String> {
                     "QUERY_STRING" => out += &variable_reference("query", after),
                     "DOCUMENT_ROOT" => {}
                     "REQUEST_SCHEME" => return Err("write https:// or http:// instead".to_owned()),
-                    name => return Err(format!("targets of rules have no %{{{name}}}")),
+                    name => return Err(format!("targets of rules cannot contain %{{{name}}}")),
                 }
                 chars = after.chars();
             }

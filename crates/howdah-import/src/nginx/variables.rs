@@ -96,7 +96,7 @@ pub fn rule_target(text: &str) -> Result<String, String> {
                 name if name.len() == 1 && name.as_bytes()[0].is_ascii_digit() => {
                     out += &format!("${{{name}}}");
                 }
-                name => return Err(format!("targets of rules have no ${name}")),
+                name => return Err(format!("targets of rules cannot contain ${name}")),
             },
         }
     }
@@ -124,7 +124,7 @@ mod tests {
             ("$scheme://www.x$1", Ok("//www.x${1}")),
             ("/x${uri}y", Ok("/x${uri}y")),
             ("/x${uri}/y", Ok("/x$uri/y")),
-            ("/$geoip", Err("targets of rules have no $geoip")),
+            ("/$geoip", Err("targets of rules cannot contain $geoip")),
         ] {
             let target = target.map(str::to_owned).map_err(str::to_owned);
             let found = rule_target(text).map(|t| strip_request_query(&t).to_owned());
