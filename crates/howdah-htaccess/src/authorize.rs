@@ -131,8 +131,7 @@ impl RequestEngine<'_> {
     }
 
     fn trace_admission(&self, line: Option<&str>) {
-        self.server
-            .trace(line, &|| "allows the request".to_owned());
+        self.server.trace(line, &|| "allows the request".to_owned());
     }
 
     fn demand(&self, request: &EvaluatedRequest, authn: &AuthnSettings) -> HookResult<Demand> {

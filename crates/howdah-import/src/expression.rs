@@ -59,8 +59,7 @@ pub fn client_may_choose_host(target: &str, paths: &PathMatch) -> bool {
 }
 
 /// The remark in the list where [`client_may_choose_host`] returns true.
-pub const CLIENT_CHOOSES_HOST_REMARK: &str =
-    "write a target that begins with a slash, because a client could choose the host here; until then, the response is a 404";
+pub const CLIENT_CHOOSES_HOST_REMARK: &str = "write a target that begins with a slash, because a client could choose the host here; until then, the response is a 404";
 
 /// Returns whether the text that a group matches begins with a slash: the group's expression begins with one, or the
 /// group is the `(.*)` at the beginning of the path.

@@ -268,7 +268,10 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
         }
         ("chdir", _) => ledger.mark_irrelevant(line.id, "a script starts in its own directory"),
         ("security.limit_extensions", _) => {
-            ledger.mark_irrelevant(line.id, "a site runs only scripts whose extensions are in php_extensions");
+            ledger.mark_irrelevant(
+                line.id,
+                "a site runs only scripts whose extensions are in php_extensions",
+            );
         }
         ("process.priority" | "process.dumpable" | "pm.max_memory", _) => {
             ledger.mark_irrelevant(
@@ -296,7 +299,10 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
             );
         }
         ("access.log" | "access.format" | "access.suppress_path[]", _) => {
-            ledger.mark_missing(line.id, "access of [log] also contains the requests for files");
+            ledger.mark_missing(
+                line.id,
+                "access of [log] also contains the requests for files",
+            );
         }
         ("rlimit_files" | "rlimit_core", _) => {
             ledger.mark_missing(line.id, "use LimitNOFILE= and LimitCORE= of howdah.service");

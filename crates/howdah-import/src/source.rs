@@ -48,7 +48,8 @@ impl SourceReader {
         };
         self.files.set(self.files.get() + 1);
         if self.files.get() > MAX_FILES {
-            let why = format!("TooManyFiles: the configuration includes more than {MAX_FILES} files");
+            let why =
+                format!("TooManyFiles: the configuration includes more than {MAX_FILES} files");
             return Err(fail(1, why));
         }
         let bytes = read_bounded(path).map_err(|why| fail(1, why))?;

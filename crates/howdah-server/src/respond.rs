@@ -89,7 +89,10 @@ fn phrase_and_sentence(status: u16) -> (&'static str, &'static str) {
             "Not Implemented",
             "This server does not support that method.",
         ),
-        502 => ("Bad Gateway", "The application did not send a valid response."),
+        502 => (
+            "Bad Gateway",
+            "The application did not send a valid response.",
+        ),
         503 => (
             "Service Unavailable",
             "The site is busy. Please try again in a moment.",

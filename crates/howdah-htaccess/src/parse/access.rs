@@ -87,7 +87,8 @@ impl FileParser<'_> {
         require_arguments(2, all)?;
         let methods = self.methods;
         for word in &all[1..] {
-            let address = Address::parse(word).ok_or("the argument is neither an address nor a host name")?;
+            let address =
+                Address::parse(word).ok_or("the argument is neither an address nor a host name")?;
             // Users write `Allow from none`, which Apache takes for the name of a host that does not exist.
             if address == Address::Host && !word.eq_ignore_ascii_case("none") {
                 let why = "host names are not looked up, so no client matches this name";
@@ -183,9 +184,10 @@ impl FileParser<'_> {
             "file-owner" | "file-group" | "ldap-user" | "ldap-group" | "ldap-dn"
             | "ldap-attribute" | "ldap-filter" | "ldap-search" | "dbm-group" | "dbm-file-group"
             | "dbd-group" | "dbd-login" | "dbd-logout" => {
-                self.file
-                    .notes
-                    .push(refusing(note(line, "is not supported: no client meets this requirement")));
+                self.file.notes.push(refusing(note(
+                    line,
+                    "is not supported: no client meets this requirement",
+                )));
                 Requirement::Unknown
             }
             _ => return Err("Apache has no requirement of this name"),

@@ -247,7 +247,9 @@ impl FileParser<'_> {
                     "seeother" => Some(303),
                     text => match number(text.as_bytes()) {
                         code @ 300..=399 => Some(code as u16),
-                        _ => return Err("the argument must be On, Off or the status of a redirect"),
+                        _ => {
+                            return Err("the argument must be On, Off or the status of a redirect");
+                        }
                     },
                 });
             }

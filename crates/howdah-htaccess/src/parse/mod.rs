@@ -199,8 +199,9 @@ pub fn parse(bytes: &[u8], directory: &[u8], env: &Table) -> HtFile {
         at = line;
         result = parser.line(line);
         if result.is_ok() && pattern::weight() > MAX_PATTERN_WEIGHT {
-            result =
-                Err("the patterns up to this line are too long once their repetitions are expanded");
+            result = Err(
+                "the patterns up to this line are too long once their repetitions are expanded",
+            );
         }
     }
     if let (Ok(()), Some(open)) = (result, parser.open.last()) {

@@ -101,7 +101,9 @@ impl FileParser<'_> {
                     return Err("there is no <If> before this section");
                 }
                 if condition.is_empty() || !rest.is_empty() {
-                    return Err("the section takes one argument: put the argument in quotation marks");
+                    return Err(
+                        "the section takes one argument: put the argument in quotation marks",
+                    );
                 }
                 let condition = expression::condition(condition.as_bytes());
                 let condition = condition.ok_or("the expression has a mistake")?;

@@ -102,7 +102,10 @@ fn translate_header(
         && layer.paths == PathMatch::All
     {
         if !context.host.tls {
-            return ledger.mark_irrelevant(line.id, "browsers ignore this header without TLS (RFC 6797)");
+            return ledger.mark_irrelevant(
+                line.id,
+                "browsers ignore this header without TLS (RFC 6797)",
+            );
         }
         site.table.set("hsts", value, Some(&line.place));
         return ledger.mark_different(

@@ -35,7 +35,9 @@ fn reason(topic: IrrelevantTopic) -> &'static str {
         IrrelevantTopic::Listings => "Howdah does not list directories",
         IrrelevantTopic::Logging => LOGGING,
         IrrelevantTopic::Measures => "howdah status shows this",
-        IrrelevantTopic::NameBasedHosts => "Howdah chooses the site by the host name at every address",
+        IrrelevantTopic::NameBasedHosts => {
+            "Howdah chooses the site by the host name at every address"
+        }
         IrrelevantTopic::Negotiation => {
             "Howdah has no content negotiation: a URL must contain the full name of its file"
         }
@@ -97,7 +99,10 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
             "use a [pool.NAME] with mode pool, whose command is this program",
             false,
         ),
-        MissingFeature::RequestSize => ("use header of [limits], and max_body_size of the site", true),
+        MissingFeature::RequestSize => (
+            "use header of [limits], and max_body_size of the site",
+            true,
+        ),
         MissingFeature::RewriteMap => (
             "write rules with path and redirect instead of the map",
             false,

@@ -111,8 +111,10 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
                 .iter()
                 .any(|d| d.name == "customlog" && d.arg(1) == format.arg(1));
             match used {
-                true => ledger
-                    .mark_irrelevant(format.id, "the log that uses this format is in this list as well"),
+                true => ledger.mark_irrelevant(
+                    format.id,
+                    "the log that uses this format is in this list as well",
+                ),
                 false => ledger.mark_irrelevant(format.id, "no log is written in this format"),
             }
         }

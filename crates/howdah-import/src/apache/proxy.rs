@@ -99,9 +99,10 @@ fn translate_proxy_pass(
             let mut rule = when.rule("return", 502, &line.place);
             rule.set("body", "This part has not been carried over.\n", None);
             stages.push(RuleStage::Responses, rule);
-            context
-                .ledger
-                .mark_missing(line.id, format!("{need}; until then, the response is a 502"));
+            context.ledger.mark_missing(
+                line.id,
+                format!("{need}; until then, the response is a 502"),
+            );
         }
         Ok(servers) => {
             if servers.iter().any(|server| server.starts_with("https:")) {

@@ -18,7 +18,8 @@ use crate::source::{IncludeChain, SourceReader, SourceText};
 const MAX_NESTING_DEPTH: usize = 64;
 /// The maximum number of directives; each inclusion of a file and each use of a macro counts.
 const MAX_DIRECTIVES: usize = 500_000;
-const CONDITION_IS_FALSE: &str = "the condition of the section is false, so Apache does not read these lines";
+const CONDITION_IS_FALSE: &str =
+    "the condition of the section is false, so Apache does not read these lines";
 
 /// Reads files and all files that they include.
 #[derive(Debug)]

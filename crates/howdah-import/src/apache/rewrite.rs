@@ -251,9 +251,10 @@ fn translate_rewrite_rule(
             set.starts_with("HTTP_AUTHORIZATION:") || set.starts_with("REMOTE_USER:")
         })
     {
-        context
-            .ledger
-            .mark_irrelevant(line.id, "PHP gets the Authorization header even without this line");
+        context.ledger.mark_irrelevant(
+            line.id,
+            "PHP gets the Authorization header even without this line",
+        );
         return Ok(RuleTranslation::Rules(Vec::new()));
     }
     for name in ["co", "e", "h", "t", "dpi"] {

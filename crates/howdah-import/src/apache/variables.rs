@@ -166,14 +166,20 @@ pub fn translate_variable(
             ledger.mark_different(line.id, "getenv() returns the variable as well");
         }
         "setenv" => ledger.mark_missing(line.id, "env applies to a whole site"),
-        "passenv" => ledger.mark_missing(line.id, "set the variable, with its value, in env of the pool"),
+        "passenv" => ledger.mark_missing(
+            line.id,
+            "set the variable, with its value, in env of the pool",
+        ),
         "unsetenv" => ledger.mark_carried(line.id),
         _ if line
             .args
             .iter()
             .any(|word| word.to_ascii_uppercase().starts_with("HTTP_AUTHORIZATION=")) =>
         {
-            ledger.mark_irrelevant(line.id, "PHP gets the Authorization header even without this line");
+            ledger.mark_irrelevant(
+                line.id,
+                "PHP gets the Authorization header even without this line",
+            );
         }
         _ if line
             .args

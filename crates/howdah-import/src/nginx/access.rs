@@ -358,8 +358,10 @@ fn translate_auth_request<'a>(
         }
         work.push_at(RuleStage::Responses, rule);
     }
-    work.ledger
-        .mark_different(line.id, "the client gets every response of the authorizer whose status is not 2xx");
+    work.ledger.mark_different(
+        line.id,
+        "the client gets every response of the authorizer whose status is not 2xx",
+    );
 }
 
 fn translate_auth_basic<'a>(

@@ -40,8 +40,10 @@ pub fn translate_error_pages(work: &mut ServerTranslation<'_, '_>) {
             continue;
         }
         if statuses.iter().any(|status| status.starts_with('=')) {
-            work.ledger
-                .mark_missing(line.id, "an error page is sent with the status of the error");
+            work.ledger.mark_missing(
+                line.id,
+                "an error page is sent with the status of the error",
+            );
             continue;
         }
         let known = |status: &&String| {

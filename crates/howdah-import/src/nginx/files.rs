@@ -167,8 +167,10 @@ fn deny_fallback(
     need: &str,
 ) {
     work.push_at(RuleStage::MissingFiles, when.rule("deny", 404, &line.place));
-    work.ledger
-        .mark_missing(line.id, format!("{need}; until then, the response is a 404"));
+    work.ledger.mark_missing(
+        line.id,
+        format!("{need}; until then, the response is a 404"),
+    );
 }
 
 /// Returns whether the location of a path denies some requests with rules, which an internal redirect would bypass.

@@ -87,8 +87,10 @@ pub fn translate_location_headers<'a>(
             translate_add_header(work, line, when);
         }
         if reached.len() > 1 {
-            work.ledger
-                .mark_different(line.id, "the header also applies to the index files of directories");
+            work.ledger.mark_different(
+                line.id,
+                "the header also applies to the index files of directories",
+            );
         } else if everywhere {
             work.ledger.mark_different(
                 line.id,

@@ -102,9 +102,10 @@ pub fn translate_http<'a>(directives: &'a [Directive], context: &mut NginxContex
     ] {
         for directive in scope.in_own_block(name) {
             if !context.ledger.has_outcome(directive.id) {
-                context
-                    .ledger
-                    .mark_irrelevant(directive.id, "every server that could inherit this directive has its own");
+                context.ledger.mark_irrelevant(
+                    directive.id,
+                    "every server that could inherit this directive has its own",
+                );
             }
         }
     }
@@ -239,9 +240,10 @@ fn translate_access_logs(directives: &[Directive], context: &mut NginxContext<'_
                     }
                     ledger.mark_carried(log.id);
                 }
-                (None, Some(_)) => {
-                    ledger.mark_different(log.id, "its format is not defined, so the log uses combined")
-                }
+                (None, Some(_)) => ledger.mark_different(
+                    log.id,
+                    "its format is not defined, so the log uses combined",
+                ),
             }
         }
     }

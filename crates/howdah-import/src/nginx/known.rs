@@ -336,7 +336,9 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         "dav_methods" | "create_full_put_path" | "dav_access" | "dav_ext_methods" => {
             "Howdah does not write files: an application has to do this"
         }
-        "mp4" | "flv" | "slice" => "Howdah sends byte ranges of every file, and has no such feature",
+        "mp4" | "flv" | "slice" => {
+            "Howdah sends byte ranges of every file, and has no such feature"
+        }
         "proxy_hide_header"
         | "proxy_redirect"
         | "proxy_cookie_path"

@@ -69,7 +69,9 @@ fn limit_key(key: &str) -> Result<Option<String>, String> {
         return Ok(Some(format!("cookie {cookie}")));
     }
     match has_variables(key) {
-        true => Err("limit_by of a rule must be an address, a network, a header or a cookie".to_owned()),
+        true => {
+            Err("limit_by of a rule must be an address, a network, a header or a cookie".to_owned())
+        }
         false => Ok(Some("all".to_owned())),
     }
 }

@@ -65,7 +65,10 @@ pub fn translate_proxy_location<'a>(
             let mut rule = when.rule("return", 502, &line.place);
             rule.set("body", "This part has not been carried over.\n", None);
             work.push(rule);
-            ledger.mark_missing(line.id, format!("{need}; until then, the response is a 502"));
+            ledger.mark_missing(
+                line.id,
+                format!("{need}; until then, the response is a 502"),
+            );
         }
         Ok(servers) => {
             let mut rule = when.rule("proxy", TomlValue::Texts(servers), &line.place);

@@ -195,8 +195,7 @@ fn translate_script_root(work: &mut ServerTranslation<'_, '_>, params: &[&Direct
         return;
     };
     if table.get("mode") != Some(&TomlValue::from("fastcgi")) {
-        let need =
-            "the scripts of this pool run from the root: set root to the directory that contains them";
+        let need = "the scripts of this pool run from the root: set root to the directory that contains them";
         return work.ledger.mark_missing(line.id, need);
     }
     let known = pairs.entry("script_root").or_default();

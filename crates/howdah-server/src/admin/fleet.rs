@@ -9,7 +9,10 @@ use super::format::MetricsText;
 /// Appends the fleet's part of the status page as text.
 pub(super) fn append_text(out: &mut String, fleet: &FleetStatus) {
     let lease = match fleet.lease_left > 0.0 {
-        true => format!("stored pages may be served for another {:.1} s", fleet.lease_left),
+        true => format!(
+            "stored pages may be served for another {:.1} s",
+            fleet.lease_left
+        ),
         false => "no stored pages are served".to_owned(),
     };
     // Writing to a string cannot fail.

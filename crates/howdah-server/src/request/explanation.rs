@@ -192,9 +192,11 @@ impl Display for RequestExplanation {
                     None => Ok(()),
                 }
             }
-            Some(CacheDecision::Asked { command }) => {
-                write_escaped_line(f, 0, &format!("perhaps from the page cache; to find out, run: {command}"))
-            }
+            Some(CacheDecision::Asked { command }) => write_escaped_line(
+                f,
+                0,
+                &format!("perhaps from the page cache; to find out, run: {command}"),
+            ),
         }
     }
 }

@@ -197,7 +197,10 @@ impl Supervisor {
                     try_at: now,
                     last_failure: String::new(),
                 };
-                self.publish_change(&change, "the PHP on disk will be used once its files stop changing");
+                self.publish_change(
+                    &change,
+                    "the PHP on disk will be used once its files stop changing",
+                );
                 self.php_update.change = Some(change);
             }
         }
