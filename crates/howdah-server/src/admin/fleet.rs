@@ -18,7 +18,7 @@ pub(super) fn append_text(out: &mut String, fleet: &FleetStatus) {
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "  fleet: member {} of {}, connected by {}; {lease}; {} writes, {} of them unconfirmed",
+        "  fleet: member {} of {}, connected through {}; {lease}; {} writes, {} of them unconfirmed",
         fleet.member, fleet.members, fleet.valkey, fleet.writes, fleet.let_go
     );
     if !fleet.others.is_empty() {
@@ -71,7 +71,7 @@ mod tests {
             append_text(&mut out, fleet);
             out
         };
-        let first = "  fleet: member m1 of 3, connected by redis://v; stored pages may be served for another 1.2 s; 7 writes, 2 of them unconfirmed\n";
+        let first = "  fleet: member m1 of 3, connected through redis://v; stored pages may be served for another 1.2 s; 7 writes, 2 of them unconfirmed\n";
         assert_eq!(text(&fleet), first);
         fleet.lease_left = 0.0;
         fleet.others = vec!["m2".to_owned(), "m3".to_owned()];
@@ -80,7 +80,7 @@ mod tests {
         fleet.trouble = "no route".to_owned();
         assert_eq!(
             text(&fleet),
-            "  fleet: member m1 of 3, connected by redis://v; no stored pages are served; 7 writes, 2 of them unconfirmed\n    other members: m2, m3\n    silent members: m3\n    renders shared: 4 Taken\n    no route\n"
+            "  fleet: member m1 of 3, connected through redis://v; no stored pages are served; 7 writes, 2 of them unconfirmed\n    other members: m2, m3\n    silent members: m3\n    renders shared: 4 Taken\n    no route\n"
         );
     }
 }

@@ -188,7 +188,9 @@ impl Display for RequestExplanation {
                     &format!("not from the page cache, {reason}: {meaning}"),
                 )?;
                 match cookie {
-                    Some(cookie) => write_escaped_line(f, 2, &format!("because of the cookie `{cookie}`")),
+                    Some(cookie) => {
+                        write_escaped_line(f, 2, &format!("because of the cookie `{cookie}`"))
+                    }
                     None => Ok(()),
                 }
             }
