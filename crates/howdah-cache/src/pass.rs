@@ -31,9 +31,9 @@ pub enum Pass {
     Authorization,
     /// The request has a cookie of a login, a session or a basket.
     SessionCookie,
-    /// The request has a cookie that is not known to be harmless. If the cookie is harmless, name it in `cache_ignore_cookies`.
+    /// The request has an unknown cookie. If the cookie is harmless, name it in `cache_ignore_cookies`.
     UnknownCookie,
-    /// Howdah cannot tell under which name PHP would read a cookie.
+    /// The name of a cookie is invalid, or PHP would turn it into a `__Host-` or `__Secure-` name.
     UnreadableCookie,
     /// The request overrides its method (`X-HTTP-Method-Override`, `_method`).
     MethodOverride,
@@ -43,21 +43,21 @@ pub enum Pass {
     NeverCachedPath,
     /// The application excludes a query parameter (`preview`, `add-to-cart` …).
     NeverCachedParameter,
-    /// The query is too long, or Howdah cannot tell how PHP would read it.
+    /// The query is too long, or the name of a parameter is invalid.
     UnreadableQuery,
     /// The client sent no valid host.
     NoHost,
-    /// `.htaccess` files evaluate more of the request than its URL: cookies, other headers or the address.
+    /// `.htaccess` files evaluate more of the request than its URL: cookies, other headers or the client's address.
     Htaccess,
-    /// A rule of the site that has matched evaluates more of the request than its URL.
+    /// A matching rule of the site evaluates more of the request than its URL.
     Rule,
-    /// Programs may read the path in different ways: it has `//`, `/./`, an encoded slash, a NUL or a line end.
+    /// Programs may read the path differently: the path has `//`, `/./`, an encoded slash, a NUL or a line end.
     AmbiguousPath,
-    /// Under `rfc`, a script would see an unusual spelling of the URL: capitals in the host or an absolute target.
+    /// With preset `rfc`, a script would see an unusual spelling of the URL: capitals in the host or a full URL.
     AmbiguousUrl,
-    /// Under `rfc`, no page is stored for an HTTP/1.0 request, because scripts see the protocol.
+    /// With preset `rfc`, no page is stored for an HTTP/1.0 request, because scripts see the protocol.
     OldProtocol,
-    /// Under `rfc`, a header such as `X-Forwarded-Host` names another URL, from which scripts may build links.
+    /// With preset `rfc`, a header such as `X-Forwarded-Host` names another URL, from which scripts may build links.
     ForwardedUrl,
     /// The client accepts only JSON.
     OtherRepresentation,
@@ -89,7 +89,7 @@ pub enum Pass {
     VaryUnbounded,
     /// The response has status 206 (RFC 9111 §3.3).
     PartialContent,
-    /// The response was cut off, or it is shorter than the length that it declares.
+    /// The response was cut off, or it is shorter than its `Content-Length`.
     Incomplete,
     /// The body is longer than `[cache] memory` allows.
     TooLarge,
@@ -117,13 +117,13 @@ pub enum Pass {
     DatabaseWrite,
     /// The script asked for HTTP authentication.
     AuthenticationAsked,
-    /// A purge or a write happened during the render.
+    /// A purge or a write happened while the page was being rendered.
     OutdatedRender,
     /// The last render of this page for the cache could not be stored, and it is too early to try again.
     PassedBefore,
     /// The page can be stored, and will be stored at its next GET request. HEAD requests store nothing.
     NotYetAdmitted,
-    /// The site's last renders could not be stored, so other pages are tried more rarely.
+    /// The site's last renders could not be stored, so Howdah renders other pages for the cache less often.
     SiteRarelyStores,
     /// The request that rendered the page took too long or was abandoned.
     FlightFailed,

@@ -83,7 +83,7 @@ impl PhpUpdateStatus {
     /// Returns the versions in memory and on disk, in words.
     pub fn both_versions(in_memory: &str, on_disk: &str) -> String {
         match in_memory == on_disk {
-            true => format!("PHP {in_memory} in memory, changed files of it on disk"),
+            true => format!("PHP {in_memory} in memory, changed files on disk"),
             false => format!("PHP {in_memory} in memory, {on_disk} on disk"),
         }
     }

@@ -305,8 +305,8 @@ fn spawner_with_impossible_reports_is_replaced() {
         vec![started.encode(); 2]
     };
     for (lie, reason) in [
-        (unreadable, "something that is not a report"),
-        (repeated, "the start of the same process twice"),
+        (unreadable, "a message that cannot be parsed"),
+        (repeated, "two reports that the same process started"),
     ] {
         let scripts = Scripts::new();
         let program = scripts.sh("hello", r"printf 'Content-Type: text/plain\n\nhello'");

@@ -98,7 +98,7 @@ impl RequestEngine<'_> {
         {
             None => {
                 let origin = authz.as_ref().and_then(|authz| authz.origin.as_deref());
-                let asks = || "asks for a user and a password".to_owned();
+                let asks = || "asks for a user name and a password".to_owned();
                 self.server.trace(origin, &asks);
                 return Err(HookError::Login(demand));
             }
@@ -131,8 +131,7 @@ impl RequestEngine<'_> {
     }
 
     fn trace_admission(&self, line: Option<&str>) {
-        self.server
-            .trace(line, &|| "lets the request in".to_owned());
+        self.server.trace(line, &|| "allows the request".to_owned());
     }
 
     fn demand(&self, request: &EvaluatedRequest, authn: &AuthnSettings) -> HookResult<Demand> {

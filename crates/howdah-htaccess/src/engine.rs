@@ -224,7 +224,7 @@ impl<'f> RequestEngine<'f> {
         }
         let to_words = || match request.status {
             200 => format!("internal redirect to {}", lossy(to)),
-            status => format!("{status} is answered by its document {}", lossy(to)),
+            status => format!("the ErrorDocument of status {status} is {}", lossy(to)),
         };
         self.server.trace(None, &to_words);
         let mut env = Table::default();

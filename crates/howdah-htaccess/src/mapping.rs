@@ -181,9 +181,9 @@ impl RequestEngine<'_> {
         let (sub, done) = self.sub_request(request, &with_args(name, request));
         let message = || {
             let found = match &done {
-                Ok(()) if sub.found == Stat::File => "is there".to_owned(),
-                Ok(()) => "is not there".to_owned(),
-                Err(HookError::Status(status, _)) => format!("would be answered with {status}"),
+                Ok(()) if sub.found == Stat::File => "exists".to_owned(),
+                Ok(()) => "does not exist".to_owned(),
+                Err(HookError::Status(status, _)) => format!("would get status {status}"),
                 Err(HookError::Login(_)) => "asks for a password".to_owned(),
             };
             format!("{what} {} {found}", lossy(name))

@@ -357,7 +357,7 @@ impl RequestEngine<'_> {
     fn trace_match(&self, request: &EvaluatedRequest, rule: &Rule) {
         let message = || match (&rule.flags, &request.args) {
             (flags, _) if flags.status => format!("matches: {}", flags.code),
-            (flags, _) if flags.no_sub => "matches, and leaves the path as it is".to_owned(),
+            (flags, _) if flags.no_sub => "matches, and does not change the path".to_owned(),
             (_, Some(args)) => {
                 format!("matches: {}?{}", lossy(&request.filename), lossy(args))
             }

@@ -108,7 +108,7 @@ impl RuleExpression {
 fn backtracking(scanned: ScannedExpression) -> Result<pcre2::bytes::Regex, String> {
     if let Some(what) = scanned.refused {
         return Err(format!(
-            "an expression with look-around or back-references cannot have {what}"
+            "an expression with look-around or back-references cannot use {what}"
         ));
     }
     let limited = format!(

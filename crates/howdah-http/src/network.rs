@@ -30,7 +30,7 @@ impl fmt::Display for BadAddressBlock {
                 "the prefix length is not a number from 0 to 32 (IPv4) or 128 (IPv6)"
             }
             BadAddressBlock::HostBits => {
-                "bits after the prefix are set; write the network's own address"
+                "bits after the prefix are set; write the first address of the network, such as 192.0.2.0/24"
             }
         })
     }

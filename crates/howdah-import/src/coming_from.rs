@@ -100,7 +100,7 @@ fn check(server: &str, lists_of: impl Fn(&str) -> Vec<(&'static str, Vec<&'stati
         .find(|section| section.contains(&begin))
         .unwrap();
     let mut part = String::from(
-        "\nThe other directives need nothing in Howdah, or something else:\n\n| directives | in Howdah |\n|---|---|\n",
+        "\nThe remaining directives either have no meaning in Howdah, or need what the table says:\n\n| directives | in Howdah |\n|---|---|\n",
     );
     for (why, names) in lists_of(section) {
         if !names.is_empty() {

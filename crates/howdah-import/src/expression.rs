@@ -14,7 +14,7 @@ pub fn compile_path(text: &str) -> Result<RuleExpression, String> {
     RuleExpression::new(text).map_err(|why| {
         let why = why.lines().last().unwrap_or_default();
         let why = why.strip_prefix("error: ").unwrap_or(why);
-        format!("rules cannot have this expression ({why})")
+        format!("rules cannot use this expression ({why})")
     })
 }
 
@@ -59,8 +59,7 @@ pub fn client_may_choose_host(target: &str, paths: &PathMatch) -> bool {
 }
 
 /// The remark in the list where [`client_may_choose_host`] returns true.
-pub const CLIENT_CHOOSES_HOST_REMARK: &str =
-    "write a target that begins with a slash, because a client could choose the host here; 404";
+pub const CLIENT_CHOOSES_HOST_REMARK: &str = "write a target that begins with a slash, because a client could choose the host here; until then, the response is a 404";
 
 /// Returns whether the text that a group matches begins with a slash: the group's expression begins with one, or the
 /// group is the `(.*)` at the beginning of the path.
@@ -238,7 +237,7 @@ pub fn compile(text: &str) -> Result<Regex, String> {
         let error = error.to_string();
         let why = error.lines().last().unwrap_or_default();
         let why = why.strip_prefix("error: ").unwrap_or(why);
-        format!("conditions cannot have this expression ({why}): write it without look-around and back-references")
+        format!("conditions cannot use this expression ({why}): write it without look-around and back-references")
     })
 }
 
@@ -322,7 +321,7 @@ pub fn check_groups(target: &str, paths: &PathMatch) -> Result<(), String> {
     let named = (0..10).find(|n| *n >= groups && target.contains(&format!("${{{n}}}")));
     match named {
         Some(n) => Err(format!(
-            "${n} is a group of the expression of the same rule"
+            "${n} must be a group of the expression of the same rule"
         )),
         None => Ok(()),
     }

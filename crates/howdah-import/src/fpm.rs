@@ -221,7 +221,7 @@ impl<'a> FpmReader<'a> {
             return Err(ImportError::at(place, why));
         }
         if paths.is_empty() {
-            self.ledger.mark_missing(id, "no file is there");
+            self.ledger.mark_missing(id, "there is no such file");
         }
         let section = self.section.clone();
         for path in paths {
@@ -276,10 +276,10 @@ fn record_global_line(line: &FpmLine, ledger: &ImportLedger) {
         }
         "process.max" => ledger.mark_missing(
             line.id,
-            "each pool has its own max_children: choose them so that their sum fits",
+            "each pool has its own max_children: choose values whose sum the machine can run",
         ),
         "rlimit_files" | "rlimit_core" => {
-            ledger.mark_missing(line.id, "LimitNOFILE= and LimitCORE= of howdah.service")
+            ledger.mark_missing(line.id, "use LimitNOFILE= and LimitCORE= of howdah.service")
         }
         _ => {}
     }

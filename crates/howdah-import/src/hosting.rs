@@ -37,7 +37,10 @@ pub struct NameConflict {
 impl NameConflict {
     /// Returns the remark for the list; `by` is the place of the server that has the name.
     pub fn message(&self, by: &SourceLine) -> String {
-        format!("{} is served as {by} says, at the same address", self.name)
+        format!(
+            "{} is served by the server at {by}, which has the same address",
+            self.name
+        )
     }
 }
 
@@ -84,7 +87,7 @@ impl SiteHosting {
     pub fn default_remark<'p>(&self, place_of: impl Fn(usize) -> &'p SourceLine) -> Option<String> {
         let by = place_of(self.overridden_by?);
         Some(format!(
-            "requests for hosts that no site names are served as {by} says, at each address"
+            "at each address, {by} handles requests for hosts that no site names"
         ))
     }
 
@@ -249,7 +252,7 @@ impl Hosting {
         let mut wider = pairs.filter(|(own, there)| covers(there, own));
         let (own, there) = wider.next()?;
         Some(format!(
-            "it responds at {there}: {own} is part of it and cannot be opened beside it"
+            "the site responds at {there}: this address includes {own}, which cannot be opened separately"
         ))
     }
 
@@ -266,9 +269,11 @@ impl Hosting {
         match default.filter(|_| is_nameless) {
             Some(other) => {
                 let by = place_of(other);
-                format!("no request reaches it: {by} handles requests for hosts that no site names")
+                format!(
+                    "no request reaches this server: {by} handles requests for hosts that no site names"
+                )
             }
-            None => "no request reaches it".to_owned(),
+            None => "no request reaches this server".to_owned(),
         }
     }
 
@@ -583,7 +588,10 @@ mod tests {
         let lost: Vec<(usize, usize)> = lost.iter().map(|lost| (lost.server, lost.owner)).collect();
         assert_eq!(lost, [(1, 0), (3, 0)]);
         let widened = hosting.widened_remark(&[listen("192.0.2.1:80")]).unwrap();
-        assert!(widened.starts_with("it responds at 0.0.0.0:80: 192.0.2.1:80 is part"));
+        assert!(
+            widened
+                .starts_with("the site responds at 0.0.0.0:80: this address includes 192.0.2.1:80")
+        );
         assert_eq!(hosting.widened_remark(&[listen("80")]), None);
         assert!(!hosting.is_reached(1) && hosting.is_reached(2));
         assert_eq!(shown(&hosting), "80 | 0 a | 2 a @443");

@@ -90,7 +90,7 @@ pub struct ImportLedger {
 }
 
 /// The remark in the list for a directive without an outcome.
-pub const UNKNOWN_DIRECTIVE: &str = "this importer does not know it";
+pub const UNKNOWN_DIRECTIVE: &str = "this importer does not know this directive";
 
 impl ImportLedger {
     /// Enters a directive.

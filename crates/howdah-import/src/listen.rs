@@ -82,13 +82,14 @@ pub fn private_access_rule(
     }
     let when = RuleCondition::none_of(vec![RuleCondition::clients(from)]);
     let mut rule = when.rule("deny", 403, place);
-    rule.comment("Its address is private; here it is part of one that is not.");
+    rule.comment(
+        "The address of the old server is private, but it is part of a public address here.",
+    );
     Some(rule)
 }
 
 /// The remark in the list for a server that needs [`private_access_rule`].
-pub const PRIVATE_REMARK: &str =
-    "for clients of this machine or of private networks only, as by its own address";
+pub const PRIVATE_REMARK: &str = "only clients of this machine or of private networks are allowed, because its own address is private";
 
 /// Removes the TLS addresses of a server that has neither a certificate nor a name for which Howdah could order one.
 /// Returns the remark for the list if there were any such addresses, with which the old server does not start.

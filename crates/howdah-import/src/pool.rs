@@ -39,7 +39,7 @@ pub fn add_all_pools(pools: &[FpmPool], config: &mut TargetConfig, ledger: &Impo
             if !is_pool_wide_setting(&name) {
                 set_pair_if_absent(pairs.entry("php_value").or_default(), name, value);
                 if line.key.starts_with("php_admin") {
-                    let remark = "scripts may change it; to prevent that, set it in php_admin_value of the sites that use the pool";
+                    let remark = "scripts may change this setting; to prevent that, set it in php_admin_value of the sites that use the pool";
                     ledger.mark_different(line.id, remark);
                 }
             }
@@ -266,9 +266,12 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
                 "PHP's messages and slow requests go into Howdah's own log",
             );
         }
-        ("chdir", _) => ledger.mark_irrelevant(line.id, "a script begins in its own directory"),
+        ("chdir", _) => ledger.mark_irrelevant(line.id, "a script starts in its own directory"),
         ("security.limit_extensions", _) => {
-            ledger.mark_irrelevant(line.id, "a site runs only scripts with its php_extensions");
+            ledger.mark_irrelevant(
+                line.id,
+                "a site runs only scripts whose extensions are in php_extensions",
+            );
         }
         ("process.priority" | "process.dumpable" | "pm.max_memory", _) => {
             ledger.mark_irrelevant(
@@ -287,7 +290,7 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
             "Howdah has no chroot: use another user, and open_basedir in php_admin_value",
         ),
         ("pm.status_path" | "pm.status_listen", _) => {
-            ledger.mark_missing(line.id, "use howdah status, or [status] path");
+            ledger.mark_missing(line.id, "use howdah status, or path of [status]");
         }
         ("ping.path" | "ping.response", _) => {
             ledger.mark_missing(
@@ -296,13 +299,16 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
             );
         }
         ("access.log" | "access.format" | "access.suppress_path[]", _) => {
-            ledger.mark_missing(line.id, "[log] access also contains the requests for files");
+            ledger.mark_missing(
+                line.id,
+                "access of [log] also contains the requests for files",
+            );
         }
         ("rlimit_files" | "rlimit_core", _) => {
-            ledger.mark_missing(line.id, "LimitNOFILE= and LimitCORE= of howdah.service");
+            ledger.mark_missing(line.id, "use LimitNOFILE= and LimitCORE= of howdah.service");
         }
         ("apparmor_hat", _) => {
-            ledger.mark_missing_protection(line.id, "AppArmorProfile= of howdah.service")
+            ledger.mark_missing_protection(line.id, "use AppArmorProfile= of howdah.service")
         }
         _ => {}
     }

@@ -14,7 +14,7 @@ pub fn format_list(
 ) -> String {
     let mut out = format!(
         "What `howdah import {}` made of {} directives: {} carried over ({} with a difference),\n\
-         {} without a meaning here, {} not carried over.\n",
+         {} without a meaning in Howdah, {} not carried over.\n",
         request.format.name(),
         counts.total(),
         counts.carried,
@@ -31,7 +31,7 @@ pub fn format_list(
     let needs = |entry: &LedgerEntry| entry.outcome.needs.clone();
     write_chapter(
         &mut out,
-        "Not carried over, and it closed or limited something: see to it before you go live",
+        "Not carried over, although it denied or limited access: replace it before you go live",
         listed(true),
         needs,
     );
@@ -83,7 +83,7 @@ fn write_irrelevant(out: &mut String, entries: &[LedgerEntry]) {
         return;
     }
     let all: usize = reasons.values().map(Vec::len).sum();
-    let _ = writeln!(out, "\n== Without a meaning here ({all})");
+    let _ = writeln!(out, "\n== Without a meaning in Howdah ({all})");
     for (why, entries) in reasons {
         let _ = writeln!(out, "\n{why} ({}):", entries.len());
         for entry in entries {

@@ -48,19 +48,20 @@ impl SourceReader {
         };
         self.files.set(self.files.get() + 1);
         if self.files.get() > MAX_FILES {
-            let why = format!("TooManyFiles: the configuration includes more than {MAX_FILES}");
+            let why =
+                format!("TooManyFiles: the configuration includes more than {MAX_FILES} files");
             return Err(fail(1, why));
         }
         let bytes = read_bounded(path).map_err(|why| fail(1, why))?;
         self.bytes.set(self.bytes.get() + bytes.len() as u64);
         if self.bytes.get() > MAX_TOTAL_BYTES {
-            let why = "TooLong: the configuration has more than 256 MiB, included files counted each time";
+            let why = "TooLong: the configuration has more than 256 MiB; a file counts each time that it is included";
             return Err(fail(1, why.to_owned()));
         }
         for (number, line) in bytes.split(|b| *b == b'\n').enumerate() {
             if line.len() > MAX_LINE_BYTES {
                 let why = format!(
-                    "LineTooLong: it has {} bytes, at most 1 MiB is read",
+                    "LineTooLong: the line has {} bytes, but at most 1 MiB is read",
                     line.len()
                 );
                 return Err(fail(number + 1, why));

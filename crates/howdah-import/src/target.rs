@@ -143,7 +143,7 @@ impl TargetConfig {
         let paths: Vec<String> = paths.collect();
         let mut out = format!(
             "# Made by `howdah import {}` of {}.\n\
-             # What is not here is in {}, line by line.\n\
+             # {} lists everything that was not carried over, line by line.\n\
              # The comments name the file and line that a part comes from.\n\n",
             request.format.name(),
             strip_control_characters(&paths.join(", ")),
@@ -269,7 +269,7 @@ pub fn is_settable_header(name: &str) -> bool {
 
 /// The remark in the list for an upstream server that is reached over TLS.
 pub const UPSTREAM_CERTIFICATE_REMARK: &str =
-    "its certificate must be valid for its name: Howdah checks it (docs/proxy.md)";
+    "Howdah checks that the server's certificate is valid for its name (docs/proxy.md)";
 /// Formats a variable in the target of a rule: in braces if the following text, `after`, would be read as part of its
 /// name.
 pub fn variable_reference(name: &str, after: &str) -> String {

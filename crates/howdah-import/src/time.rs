@@ -57,7 +57,7 @@ pub fn range_remark(milliseconds: u64, range: &RangeInclusive<u64>) -> Option<St
         format_clamped(*range.start(), &all),
         format_clamped(*range.end(), &all),
     );
-    (!range.contains(&milliseconds)).then(|| format!("from {least} to {most} here"))
+    (!range.contains(&milliseconds)).then(|| format!("Howdah allows values from {least} to {most}"))
 }
 
 #[cfg(test)]

@@ -190,7 +190,7 @@ fn unreachable_host_is_listed() {
     assert_eq!(import.sites, 1, "{}", import.configuration);
     assert!(import.configuration.contains("b.test"));
     assert!(
-        import.list.contains("no connection reaches it"),
+        import.list.contains("no connection reaches this host"),
         "{}",
         import.list
     );

@@ -419,7 +419,7 @@ fn nameless_servers_are_each_the_default_at_their_address() {
         ]
     );
     assert!(
-        import.list.contains("no request reaches it"),
+        import.list.contains("no request reaches this server"),
         "{}",
         import.list
     );

@@ -37,7 +37,7 @@ struct SafePath {
 /// Returns the error for a path that leads to a file or link that another user has put there.
 fn unsafe_path(path: &Path, what: &str, stat: &Stat) -> io::Error {
     io::Error::other(format!(
-        "UnsafePath: {} {what} of user {}, which root does not use; change the owner of the directory to root",
+        "UnsafePath: {} {what} of user {}, and root does not use such a path; change the owner of its directory to root",
         path.display(),
         stat.st_uid
     ))

@@ -139,7 +139,7 @@ pub fn fork(warn: impl FnOnce(&str)) -> io::Result<ForkResult> {
     let threads = thread_count();
     if threads > 1 && !WARNED.swap(true, Ordering::Relaxed) {
         warn(&format!(
-            "ForkWithThreads: this process has {threads} threads, which an extension has started; processes that it forks have only one, and may wait for ever for a lock that another thread held"
+            "ForkWithThreads: this process has {threads} threads, which an extension has started; processes that it forks have only one, and may wait forever for a lock that another thread held"
         ));
     }
     // SAFETY: the new process continues in C and Rust code that expects a single thread, and it has one. That it may

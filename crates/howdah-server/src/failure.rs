@@ -235,7 +235,7 @@ impl Failure {
             Failure::SpillFull => "limits.spill_total is used up: there are many large uploads or slow downloads".into(),
             Failure::MemoryLimit => "limits.memory is used up".into(),
             Failure::FleetFenced => {
-                "the fleet's Valkey has been unreachable for fleet.forget_after, after which this server must not write, because the other servers no longer wait for it".into()
+                "the fleet's Valkey has been unreachable for longer than fleet.forget_after; this server must not write, because the other servers no longer wait for its confirmations".into()
             }
             Failure::Run(error) => match error {
                 ExecError::PoolDown { name, message } => format!("{name}: {message}").into(),
@@ -250,7 +250,7 @@ impl Failure {
                     format!("the script cannot be executed: {why}").into()
                 }
                 ExecError::QueueFull => "the queue is full: more requests arrive than the children can handle".into(),
-                ExecError::QueueTimeout => "no child became free in time".into(),
+                ExecError::QueueTimeout => "no child became free within queue_timeout".into(),
                 ExecError::TerminateTimeout => {
                     "the script ran longer than request_terminate_timeout and was killed".into()
                 }
@@ -264,7 +264,7 @@ impl Failure {
                     "the backend closed the connection without a response: its process died or was stopped".into()
                 }
                 ExecError::BackendTimeout => {
-                    "the backend sent nothing within read_timeout or proxy_timeout, or read nothing for that long or for a minute".into()
+                    "the backend sent or read nothing within its timeout (read_timeout or proxy_timeout), or it read nothing for a minute".into()
                 }
                 ExecError::BackendInvalid { message } => {
                     format!("the backend's response is not valid HTTP: {message}").into()
@@ -292,7 +292,7 @@ impl Failure {
             }
             Failure::Purge(refused) => refused.message().into(),
             Failure::ClientTooSlow => {
-                "the client read the response too slowly: more slowly than limits.min_rate, or while the script waited for it".into()
+                "the client read the response too slowly: more slowly than limits.min_rate allows, or too slowly while the script waited for the client".into()
             }
             Failure::EncoderFailed(error) => format!("the response could not be compressed: {error}").into(),
             _ => "".into(),

@@ -89,14 +89,17 @@ fn phrase_and_sentence(status: u16) -> (&'static str, &'static str) {
             "Not Implemented",
             "This server does not support that method.",
         ),
-        502 => ("Bad Gateway", "The application failed to answer."),
+        502 => (
+            "Bad Gateway",
+            "The application did not send a valid response.",
+        ),
         503 => (
             "Service Unavailable",
             "The site is busy. Please try again in a moment.",
         ),
         504 => (
             "Gateway Timeout",
-            "The application took too long to answer.",
+            "The application took too long to respond.",
         ),
         505 => (
             "HTTP Version Not Supported",

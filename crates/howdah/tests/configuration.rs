@@ -965,6 +965,6 @@ fn check_names_destinations_of_logs_and_traces_that_cannot_be_used() {
     }
     let text = "[[site]]\nroot = \"web\"\n[traces]\nendpoint = \"http://x\"\n[traces.headers]\n\"A B\" = \"x\"\n";
     let (_, said) = check(text);
-    let part = "a.toml:6:9: headers: `A B`: this is not a header that can be sent";
+    let part = "a.toml:6:9: headers: `A B`: this header cannot be sent";
     assert!(said.contains(part), "{said}");
 }

@@ -38,7 +38,7 @@ pub fn exit_text(exit: Exit) -> String {
             Some(name) => format!("signal {number} ({name})"),
             None => format!("signal {number}"),
         },
-        Exit::Unseen => "an unknown cause, because its zygote had exited".to_owned(),
+        Exit::Unseen => "cause unknown, because its zygote had exited".to_owned(),
     }
 }
 

@@ -33,7 +33,7 @@ impl FileWatcher {
     /// Starts to watch. Relative patterns are resolved against `base`.
     pub fn start(patterns: &[String], base: &Path) -> Result<FileWatcher, String> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
-            .map_err(|e| format!("cannot watch files: {e} (fs.inotify.max_user_instances?)"))?;
+            .map_err(|e| format!("cannot watch files: {e}; check fs.inotify.max_user_instances"))?;
         let globs: Vec<Glob> = patterns
             .iter()
             .map(|text| Glob::parse(text, base))
@@ -113,7 +113,7 @@ impl FileWatcher {
     fn add(&mut self, directory: &Path, deep: bool) {
         if self.directories.len() >= MAX_DIRECTORIES {
             let why = format!(
-                "the patterns match more than {MAX_DIRECTORIES} directories: name fewer in `watch`"
+                "the patterns of `watch` match more than {MAX_DIRECTORIES} directories: name fewer directories"
             );
             self.complaint.get_or_insert(why);
             return;

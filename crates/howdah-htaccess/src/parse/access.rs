@@ -26,7 +26,7 @@ impl FileParser<'_> {
                     "off" => AuthMerging::Off,
                     "and" => AuthMerging::And,
                     "or" => AuthMerging::Or,
-                    _ => return Err("it must be Off, And or Or"),
+                    _ => return Err("the argument must be Off, And or Or"),
                 };
                 Arc::make_mut(self.settings().authz.get_or_insert_default()).merging = merging;
                 Ok(())
@@ -51,7 +51,7 @@ impl FileParser<'_> {
                 let any = match &*word.to_ascii_lowercase() {
                     "any" => true,
                     "all" => false,
-                    _ => return Err("it must be Any or All"),
+                    _ => return Err("the argument must be Any or All"),
                 };
                 let methods = self.methods;
                 self.compat(line).satisfy_any.push((methods, any));
@@ -87,10 +87,11 @@ impl FileParser<'_> {
         require_arguments(2, all)?;
         let methods = self.methods;
         for word in &all[1..] {
-            let address = Address::parse(word).ok_or("it is neither an address nor a host name")?;
+            let address =
+                Address::parse(word).ok_or("the argument is neither an address nor a host name")?;
             // Users write `Allow from none`, which Apache takes for the name of a host that does not exist.
             if address == Address::Host && !word.eq_ignore_ascii_case("none") {
-                let why = "names of hosts are not looked up, so no client has this name";
+                let why = "host names are not looked up, so no client matches this name";
                 self.file.notes.push(refusing(note(line, why)));
             }
             let compat = self.compat(line);
@@ -152,16 +153,16 @@ impl FileParser<'_> {
                     .iter()
                     .map(|word| Network::parse(word))
                     .collect::<Option<_>>();
-                Requirement::Address(networks.ok_or("it is not an address")?)
+                Requirement::Address(networks.ok_or("the argument is not an address")?)
             }
             "host" => {
-                let why = "names of hosts are not looked up, so no client has this name";
+                let why = "host names are not looked up, so no client matches this name";
                 self.file.notes.push(refusing(note(line, why)));
                 expression::text(rest.as_bytes()).ok_or("the expression has a mistake")?;
                 Requirement::Host
             }
             "forward-dns" => {
-                let why = "names of hosts are not looked up, so no client has this name";
+                let why = "host names are not looked up, so no client matches this name";
                 self.file.notes.push(refusing(note(line, why)));
                 Requirement::ForwardDns
             }
@@ -183,19 +184,20 @@ impl FileParser<'_> {
             "file-owner" | "file-group" | "ldap-user" | "ldap-group" | "ldap-dn"
             | "ldap-attribute" | "ldap-filter" | "ldap-search" | "dbm-group" | "dbm-file-group"
             | "dbd-group" | "dbd-login" | "dbd-logout" => {
-                self.file
-                    .notes
-                    .push(refusing(note(line, "is not supported: no client meets it")));
+                self.file.notes.push(refusing(note(
+                    line,
+                    "is not supported: no client meets this requirement",
+                )));
                 Requirement::Unknown
             }
-            _ => return Err("nothing of that name can be required"),
+            _ => return Err("Apache has no requirement of this name"),
         })
     }
 
     /// Adds a requirement to the innermost container.
     pub(super) fn require(&mut self, require: Require) -> Parsed {
         let require = Arc::new(require);
-        let useless = "negated, it has no effect outside of <RequireAll>";
+        let useless = "a negated requirement has no effect outside of <RequireAll>";
         if let Some(container) = self.containers.last_mut() {
             if require.negated && !container.all {
                 return Err(useless);

@@ -64,7 +64,7 @@ impl FileParser<'_> {
                     "on" => Some(true),
                     "off" => Some(false),
                     "default" => None,
-                    _ => return Err("it must be On, Off or Default"),
+                    _ => return Err("the argument must be On, Off or Default"),
                 });
                 Ok(())
             }),
@@ -117,7 +117,7 @@ impl FileParser<'_> {
             "rewritebase" => {
                 let base = one_argument(all)?;
                 if !base.starts_with('/') {
-                    return Err("it must be the path of a URL");
+                    return Err("the argument must be the path of a URL");
                 }
                 self.rewrite().base = Some(base.to_owned());
             }
@@ -138,7 +138,7 @@ impl FileParser<'_> {
                 let mut rule = rule.ok_or("its arguments have a mistake")?;
                 rule.origin = Some(self.origin(line));
                 if rule.flags.proxy {
-                    let why = "asks for a proxy, which is not supported: it answers 403";
+                    let why = "asks for a proxy, which is not supported: the client gets a 403";
                     self.file.notes.push(note(line, why));
                 }
                 self.rewrite().rules.push(Arc::new(rule));
@@ -187,9 +187,9 @@ impl FileParser<'_> {
         };
         match (redirects, to) {
             (true, None) => return Err("the URL to redirect to is missing"),
-            (false, Some(_)) => return Err("the status takes no URL"),
+            (false, Some(_)) => return Err("a redirect with this status has no URL"),
             (true, Some(to)) if !matches && !is_url(to.as_bytes()) && !to.starts_with('/') => {
-                return Err("its target is not a URL");
+                return Err("the target is not a URL");
             }
             _ => {}
         }
@@ -247,7 +247,9 @@ impl FileParser<'_> {
                     "seeother" => Some(303),
                     text => match number(text.as_bytes()) {
                         code @ 300..=399 => Some(code as u16),
-                        _ => return Err("it must be On, Off or a status of a redirect"),
+                        _ => {
+                            return Err("the argument must be On, Off or the status of a redirect");
+                        }
                     },
                 });
             }
@@ -288,7 +290,7 @@ impl FileParser<'_> {
         let ignore_case = name.ends_with("nocase");
         let compile =
             |text: &str| Regex::new(text, ignore_case).ok_or("the expression has a mistake");
-        let missing = "the directive takes more arguments";
+        let missing = "the directive has too few arguments";
         let (first, rest) = word(rest);
         if first.is_empty() {
             return Err(missing);
@@ -348,7 +350,7 @@ impl FileParser<'_> {
     }
 
     fn options(&mut self, line: &Line<'_>, all: &[String]) -> Parsed {
-        let mixed = "either all options start with + or -, or none";
+        let mixed = "either all options must start with + or -, or none of them";
         let options = &mut self.core().options;
         let (mut merges, mut first, mut whole) = (false, true, false);
         let mut asks = None;

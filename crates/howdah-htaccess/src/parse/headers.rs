@@ -65,7 +65,7 @@ impl FileParser<'_> {
             None => (String::new(), &arguments[..]),
         };
         if arguments.len() > 3 {
-            return Err("the directive takes less arguments");
+            return Err("the directive has too many arguments");
         }
         let line = header_line(&action.to_ascii_lowercase(), name, arguments, request)?;
         let headers = Arc::make_mut(self.settings().headers.get_or_insert_default());
@@ -85,18 +85,18 @@ fn header_line(
     arguments: &[String],
     request: bool,
 ) -> Result<HeaderLine, &'static str> {
-    let more = "the directive takes more arguments";
+    let more = "the directive has too few arguments";
     let compile = |text: &str| Regex::new(text, false).ok_or("the expression has a mistake");
     let plain = |action| match arguments {
         [] => Err(more),
         [value] => Ok((action, value.as_str(), None)),
         [value, clause] => Ok((action, value.as_str(), Some(clause))),
-        _ => Err("the directive takes less arguments"),
+        _ => Err("the directive has too many arguments"),
     };
     let without = |action| match arguments {
         [] => Ok((action, "", None)),
         [clause] => Ok((action, "", Some(clause))),
-        _ => Err("the directive takes less arguments"),
+        _ => Err("the directive has too many arguments"),
     };
     let (action, value, clause) = match action {
         "set" => plain(HeaderAction::Set)?,
@@ -106,7 +106,7 @@ fn header_line(
         "merge" => plain(HeaderAction::Merge)?,
         "note" => plain(HeaderAction::Note)?,
         "unset" => without(HeaderAction::Unset)?,
-        "echo" if request => return Err("a request's header cannot be echoed into itself"),
+        "echo" if request => return Err("RequestHeader does not support echo"),
         "echo" => without(HeaderAction::Echo(compile(&name)?))?,
         "edit" | "edit*" => {
             let [expression, value, rest @ ..] = arguments else {
@@ -228,7 +228,7 @@ fn format(text: &str) -> Result<HeaderValue, &'static str> {
 
 /// Parses `A3600`, or `access plus 1 month 2 days`.
 fn lifetime(code: &str) -> Result<Lifetime, &'static str> {
-    let mistake = "the time cannot be read";
+    let mistake = "the time is not valid";
     // As in Apache, only a number may follow these letters.
     if let Some(first @ ('A' | 'M')) = code.chars().next() {
         return Ok(Lifetime {

@@ -184,7 +184,7 @@ pub fn parse(bytes: &[u8], directory: &[u8], env: &Table) -> HtFile {
         directory: String::from_utf8_lossy(directory).into_owned(),
     };
     let mut result = match marked {
-        true => Err("a byte-order mark stands before the first directive"),
+        true => Err("a byte-order mark precedes the first directive"),
         false => Ok(()),
     };
     let first = Line {
@@ -199,8 +199,9 @@ pub fn parse(bytes: &[u8], directory: &[u8], env: &Table) -> HtFile {
         at = line;
         result = parser.line(line);
         if result.is_ok() && pattern::weight() > MAX_PATTERN_WEIGHT {
-            result =
-                Err("the patterns up to here are too long once their repetitions are written out");
+            result = Err(
+                "the patterns up to this line are too long once their repetitions are expanded",
+            );
         }
     }
     if let (Ok(()), Some(open)) = (result, parser.open.last()) {
@@ -299,7 +300,7 @@ impl FileParser<'_> {
         let (name, rest) = word(text);
         let name = name.to_ascii_lowercase();
         if !self.containers.is_empty() && !directives::of_authorization(&name) {
-            return Err("the directive cannot stand here");
+            return Err("the directive is not allowed here");
         }
         self.directive(line, &name, rest)
     }
@@ -371,7 +372,7 @@ fn on_or_off(all: &[String]) -> Result<bool, &'static str> {
 fn require_arguments(count: usize, all: &[String]) -> Parsed {
     match all.len() >= count {
         true => Ok(()),
-        false => Err("the directive takes more arguments"),
+        false => Err("the directive has too few arguments"),
     }
 }
 

@@ -87,28 +87,30 @@ impl FileParser<'_> {
                 Some(holds) => Ok(if_true(holds)),
                 None => Err("the version cannot be compared"),
             },
-            "limit" | "limitexcept" if limited => Err("the section cannot stand here"),
+            "limit" | "limitexcept" if limited => Err("the section is not allowed here"),
             "files" | "filesmatch" | "if" | "elseif" | "else"
                 if limited || !self.containers.is_empty() =>
             {
-                Err("the section cannot stand here")
+                Err("the section is not allowed here")
             }
             "files" | "filesmatch" if argument.is_empty() => Err(missing),
             "files" | "filesmatch" => files(name == "filesmatch", argument),
             "if" | "elseif" => {
                 let (condition, rest) = word(argument);
                 if name == "elseif" && !self.after_if() {
-                    return Err("there is no <If> before it");
+                    return Err("there is no <If> before this section");
                 }
                 if condition.is_empty() || !rest.is_empty() {
-                    return Err("the section takes one argument: put it in quotation marks");
+                    return Err(
+                        "the section takes one argument: put the argument in quotation marks",
+                    );
                 }
                 let condition = expression::condition(condition.as_bytes());
                 let condition = condition.ok_or("the expression has a mistake")?;
                 Ok(SectionKind::If(Some(condition), name == "elseif"))
             }
             "else" if !argument.is_empty() => Err("<Else> takes no argument"),
-            "else" if !self.after_if() => Err("there is no <If> before it"),
+            "else" if !self.after_if() => Err("there is no <If> before this section"),
             "else" => Ok(SectionKind::If(None, true)),
             "limit" | "limitexcept" => {
                 let except = name == "limitexcept";
@@ -142,7 +144,7 @@ impl FileParser<'_> {
     pub(super) fn close(&mut self, text: &str) -> Parsed {
         let name = text.trim_end_matches('>').trim_ascii().to_ascii_lowercase();
         let Some(open) = self.open.pop().filter(|open| open.name == name) else {
-            return Err("it closes a section that is not open");
+            return Err("this line closes a section that is not open");
         };
         match open.kind {
             SectionKind::Plain => {}
@@ -180,7 +182,7 @@ impl FileParser<'_> {
             return Ok(());
         };
         if container.inside.is_empty() {
-            return Err("nothing is required in the section");
+            return Err("the section contains no requirement");
         }
         let require = Require {
             methods: container.methods,
@@ -214,7 +216,7 @@ fn files(expression: bool, argument: &str) -> Result<SectionKind, &'static str> 
         (expression, _) => expression,
     };
     if !rest.is_empty() {
-        return Err("the section takes one argument: put it in quotation marks");
+        return Err("the section takes one argument: put the argument in quotation marks");
     }
     Ok(SectionKind::Files(match expression {
         true => FileNameTest::Expression(

@@ -140,7 +140,7 @@ fn deny_others(
         for line in lines {
             context.ledger.mark_irrelevant(
                 line.id,
-                "names that begin with a dot are never sent, except below `/.well-known/`",
+                "files whose names begin with a dot are never sent, except below `/.well-known/`",
             );
         }
         return;
@@ -189,7 +189,7 @@ fn deny_all(
         line.walk(&mut |d| {
             context
                 .ledger
-                .mark_missing_protection(d.id, format!("{need}; until then this is closed"))
+                .mark_missing_protection(d.id, format!("{need}; until then, access is denied"))
         });
     }
 }
@@ -324,7 +324,7 @@ fn parse_requirement(
         _ => (false, &line.args[..]),
     };
     let Some((kind, values)) = words.split_first() else {
-        return Err("`Require` says nothing".to_owned());
+        return Err("`Require` has no arguments".to_owned());
     };
     let kind = kind.to_ascii_lowercase();
     let named = |what: &str| {

@@ -180,7 +180,7 @@ fn method_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     let plain = |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
     match methods.iter().all(plain) {
         true => Ok(RuleCondition::methods(methods)),
-        false => Err("rules name methods".to_owned()),
+        false => Err("rules can only compare the method with names of methods".to_owned()),
     }
 }
 
@@ -222,7 +222,7 @@ fn address_condition(test: &VariableTest) -> Result<RuleCondition, String> {
 
 /// Translates an expression that tests a single query parameter: `^p=(\d+)$`, `(^|&)author=`.
 fn query_condition(test: &VariableTest) -> Result<RuleCondition, String> {
-    let need = || "conditions on parameters, `query` of a rule".to_owned();
+    let need = || "use `query` of a rule for conditions on parameters".to_owned();
     let VariableTest::Matches(text) = test else {
         return Err(need());
     };
@@ -309,7 +309,7 @@ mod tests {
             (
                 "QUERY_STRING",
                 "union.*select",
-                "conditions on parameters, `query` of a rule",
+                "use `query` of a rule for conditions on parameters",
             ),
             ("ENV:REDIRECT_STATUS", "^$", "Always(true)"),
             ("TIME_HOUR", "^1", "rules cannot check %{TIME_HOUR}"),

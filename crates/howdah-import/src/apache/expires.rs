@@ -94,7 +94,7 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
             }
             context.ledger.mark_different(
                 line.id,
-                "files get Cache-Control but not Expires; scripts set their own",
+                "files get Cache-Control but not Expires; scripts set their own headers",
             );
             by_time
                 .entry(time)
@@ -117,7 +117,7 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
                     add_cache_rule(stages, line, layer.paths.clone(), time);
                     context.ledger.mark_different(
                         line.id,
-                        "files get Cache-Control but not Expires; scripts set their own",
+                        "files get Cache-Control but not Expires; scripts set their own headers",
                     );
                 }
                 None => context.ledger.mark_missing(

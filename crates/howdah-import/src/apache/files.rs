@@ -84,7 +84,7 @@ fn translate_index(context: &HostContext<'_, '_>, site: &mut SiteTable) {
     if let Some(line) = main {
         match plain.len() == names.len() {
             true => context.ledger.mark_carried(line.id),
-            false => context.ledger.mark_missing(line.id, "index takes names of files in the directory; front_controller takes the script for all other paths"),
+            false => context.ledger.mark_missing(line.id, "index can name only files in the directory; name the script for all other paths in front_controller"),
         }
     }
     if !plain.is_empty() {
@@ -266,7 +266,7 @@ fn translate_types(context: &HostContext<'_, '_>, site: &mut SiteTable, stages: 
                         true => context.ledger.mark_carried(line.id),
                         false => context
                             .ledger
-                            .mark_different(line.id, "it applies to the whole site"),
+                            .mark_different(line.id, "the setting applies to the whole site"),
                     }
                 }
                 "forcetype" if !is_php_handler(line.arg(0)) => {
@@ -313,7 +313,7 @@ pub fn translate_error_documents(context: &HostContext<'_, '_>, site: &mut SiteT
                 || page.contains(['?', '%'])
                 || is_script(page)
             {
-                context.ledger.mark_missing(line.id, "error_pages of the site can name only files; the application makes its own error pages");
+                context.ledger.mark_missing(line.id, "error_pages of the site can name only files; the application creates its own error pages");
             } else if layer.paths != PathMatch::All {
                 context
                     .ledger

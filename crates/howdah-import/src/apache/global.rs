@@ -93,7 +93,7 @@ fn record_protocols(all: &[&Directive], ledger: &ImportLedger) {
         let has = |word: &str| line.args.iter().any(|arg| arg.eq_ignore_ascii_case(word));
         match line.name.as_str() {
             "protocols" if !has("h2") && !has("h2c") => {
-                ledger.mark_different(line.id, "HTTP/2 is on wherever TLS is");
+                ledger.mark_different(line.id, "HTTP/2 is on at every address with TLS");
             }
             "protocols" | "remoteipproxyprotocol" => ledger.mark_carried(line.id),
             _ => {}
@@ -193,7 +193,7 @@ fn translate_limit(line: &Directive, settings: &mut GlobalSettings<'_, '_>) {
             if kib <= 32 {
                 return settings.server.ledger.mark_different(
                     line.id,
-                    "the header of a request may have 32 KiB; [limits] header changes this",
+                    "the header of a request may have 32 KiB; header of [limits] changes this",
                 );
             }
             let table = settings.config.section("limits");
@@ -218,7 +218,7 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
             true => ledger.mark_carried(line.id),
             false => ledger.mark_missing(
                 line.id,
-                "[trusted_proxies] reads X-Forwarded-For or Forwarded: let the proxy send one of them",
+                "[trusted_proxies] reads X-Forwarded-For or Forwarded: let the proxy send one of these headers",
             ),
         }
     }
@@ -230,7 +230,7 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
         )
     }) {
         if !is_known {
-            let need = "add the proxy to [trusted_proxies] networks once it sends X-Forwarded-For; until then, every client has the proxy's address";
+            let need = "add the proxy to networks of [trusted_proxies] once the proxy sends X-Forwarded-For; until then, every client has the proxy's address";
             ledger.mark_missing_protection(line.id, need);
             continue;
         }
@@ -240,7 +240,7 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
                 Some(_) => {}
                 None => ledger.mark_missing_protection(
                     line.id,
-                    "[trusted_proxies] networks needs an address or a network",
+                    "networks of [trusted_proxies] can contain only addresses and networks",
                 ),
             }
         }
@@ -258,7 +258,7 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
                 | "remoteipproxyprotocolexceptions"
         )
     }) {
-        ledger.mark_missing(line.id, "[trusted_proxies] networks");
+        ledger.mark_missing(line.id, "use networks of [trusted_proxies]");
     }
     if !networks.is_empty() {
         settings.config.section("trusted_proxies").set(

@@ -95,19 +95,22 @@ fn translate_header(
         );
     }
     if has_format_specifier(value) {
-        return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed text");
+        return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed value");
     }
     if is_hsts
         && matches!(action.as_str(), "set" | "add" | "append" | "setifempty")
         && layer.paths == PathMatch::All
     {
         if !context.host.tls {
-            return ledger.mark_irrelevant(line.id, "browsers ignore it without TLS (RFC 6797)");
+            return ledger.mark_irrelevant(
+                line.id,
+                "browsers ignore this header without TLS (RFC 6797)",
+            );
         }
         site.table.set("hsts", value, Some(&line.place));
         return ledger.mark_different(
             line.id,
-            "only in responses over HTTPS, as RFC 6797 requires",
+            "the header is sent only in responses over HTTPS, as RFC 6797 requires",
         );
     }
     let value = value.replace("%%", "%");
@@ -119,7 +122,7 @@ fn translate_header(
         "add" | "append" | "merge" if is_list => ("add_header", value),
         "add" | "append" | "merge" => ("set_header", value),
         "unset" => ("set_header", String::new()),
-        _ => return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed text"),
+        _ => return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed value"),
     };
     let pairs = TomlValue::Pairs(vec![(name.to_owned(), value)]);
     stages.push(RuleStage::Headers, when.rule(key, pairs, &line.place));

@@ -71,7 +71,7 @@ pub fn assign_hosts<'a>(
         }
     } else {
         for line in rest.iter().filter_map(|socket| socket.line) {
-            let why = "no host is for this address, and the main server has no files";
+            let why = "no virtual host is for this address, and the main server has no files";
             ledger.mark_different(line, why);
         }
     }
@@ -91,7 +91,7 @@ pub fn assign_hosts<'a>(
                 ledger.mark_missing(block.id, need);
             }
         } else if listens.is_empty() {
-            let need = "no connection reaches it: no `Listen` is for its address, or another host names that address";
+            let need = "no connection reaches this host: no `Listen` has its address, or another host names that address";
             remove_host(host, need, ledger);
         }
     }
@@ -223,7 +223,7 @@ fn parse_names(lines: &[Directive], ledger: &ImportLedger) -> Vec<String> {
                 Some(_) => {}
                 None => ledger.mark_missing(
                     line.id,
-                    format!("{word}: `hosts` takes names, which may begin with `*.`"),
+                    format!("{word}: `hosts` can contain only names, which may begin with `*.`"),
                 ),
             }
         }

@@ -18,7 +18,7 @@ pub fn restricts_access(line: &Directive) -> bool {
 pub fn irrelevant_reason(directive: &Directive) -> Option<&'static str> {
     let is_disabled = |word: &String| word.eq_ignore_ascii_case("disabled");
     if directive.name == "userdir" && directive.args.iter().all(is_disabled) {
-        return Some("Howdah does not serve the home directories of users");
+        return Some("Howdah has no per-user directories");
     }
     match directives::find(&directive.name)?.import {
         ImportRole::Irrelevant(topic) => Some(reason(topic)),
@@ -34,12 +34,14 @@ fn reason(topic: IrrelevantTopic) -> &'static str {
         IrrelevantTopic::Http2 => PROTOCOL,
         IrrelevantTopic::Listings => "Howdah does not list directories",
         IrrelevantTopic::Logging => LOGGING,
-        IrrelevantTopic::Measures => "howdah status shows this information",
-        IrrelevantTopic::NameBasedHosts => "sites are chosen by name at every address",
+        IrrelevantTopic::Measures => "howdah status shows this",
+        IrrelevantTopic::NameBasedHosts => {
+            "Howdah chooses the site by the host name at every address"
+        }
         IrrelevantTopic::Negotiation => {
             "Howdah has no content negotiation: a URL must contain the full name of its file"
         }
-        IrrelevantTopic::Passwords => "the rules that ask for a password need no such setting",
+        IrrelevantTopic::Passwords => "the rules that ask for a password replace this directive",
         IrrelevantTopic::PhpProcesses => "Howdah runs PHP's processes itself",
         IrrelevantTopic::Proxying => {
             "proxy rules reuse connections, and pass on the same headers as Apache"
@@ -73,7 +75,7 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
         ),
         MissingFeature::ChangedAnswers => ("Howdah does not change responses", false),
         MissingFeature::ClientCertificates => {
-            ("use [tls] client_ca, which applies to all sites", true)
+            ("use client_ca of [tls], which applies to all sites", true)
         }
         MissingFeature::Conditions => (
             "write rules with these conditions (docs/access.md), or use an .htaccess file: with htaccess = \"on\", Howdah reads `<If>`",
@@ -81,9 +83,9 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
         ),
         MissingFeature::Cookies => ("Howdah sets no cookies of its own", false),
         MissingFeature::DirectoryHosts => ("write one [[site]] for each directory", false),
-        MissingFeature::FastcgiPool => ("use [pool.NAME] in mode fastcgi or pool", false),
+        MissingFeature::FastcgiPool => ("use a [pool.NAME] with mode fastcgi or pool", false),
         MissingFeature::Firewall => (
-            "put a web application firewall in front of Howdah, or write rules for what matters",
+            "put a web application firewall in front of Howdah, or write rules for the most important checks",
             true,
         ),
         MissingFeature::ForwardProxy => ("Howdah has no forward proxy", false),
@@ -94,7 +96,7 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
         ),
         MissingFeature::PageCache => ("use `cache` of the site (docs/cache.md)", false),
         MissingFeature::ProgramPool => (
-            "use [pool.NAME] in mode pool, with this program as its command",
+            "use a [pool.NAME] with mode pool, whose command is this program",
             false,
         ),
         MissingFeature::RequestSize => (
@@ -105,7 +107,7 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
             "write rules with path and redirect instead of the map",
             false,
         ),
-        MissingFeature::Scripting => ("use rules, or let the application do this", true),
+        MissingFeature::Scripting => ("write rules, or let the application do this", true),
         MissingFeature::SlowAnswers => ("Howdah does not slow responses down", true),
         MissingFeature::Spelling => ("Howdah does not correct misspelled paths", false),
         MissingFeature::UpstreamCertificates => (

@@ -246,7 +246,7 @@ impl SectionReader<'_> {
                 if wide != text {
                     ledger.mark_different(
                         section.id,
-                        "more paths are closed than before, because an expression for directories cannot use look-around",
+                        "more paths are denied than before, because an expression for directories cannot use look-around",
                     );
                 }
                 wide
@@ -281,7 +281,7 @@ impl SectionReader<'_> {
         };
         if let Some(why) = server_status_remark(section) {
             ledger.mark_missing(section.id, why);
-            let nothing = "there is no such page here";
+            let nothing = "Howdah has no such page";
             return section
                 .inner()
                 .iter()
@@ -310,7 +310,7 @@ fn server_status_remark(section: &Directive) -> Option<&'static str> {
     let handler = section.inner().iter().find(|d| d.name == "sethandler")?;
     match handler.arg(0).to_ascii_lowercase().as_str() {
         "server-status" | "server-info" | "balancer-manager" | "ldap-status" => {
-            Some("use howdah status, or [status] path")
+            Some("use howdah status, or path of [status]")
         }
         _ => None,
     }

@@ -27,9 +27,9 @@ pub fn translate_options(context: &HostContext<'_, '_>, site: &mut SiteTable) {
             for word in &line.args {
                 let word = word.trim_start_matches('+').to_ascii_lowercase();
                 match word.as_str() {
-                    "indexes" => missing.push("a directory without an index file counts as missing: there are no listings"),
-                    "all" => missing.push("there are no listings, no server-side includes, and programs run by rules with `cgi` alone"),
-                    "includes" | "includesnoexec" => missing.push("there are no server-side includes"),
+                    "indexes" => missing.push("a directory without an index file counts as missing: Howdah has no listings"),
+                    "all" => missing.push("Howdah has no listings and no server-side includes, and runs programs only by rules with `cgi`"),
+                    "includes" | "includesnoexec" => missing.push("Howdah has no server-side includes"),
                     "multiviews" => missing.push("Howdah has no content negotiation: a URL must contain the full name of its file"),
                     _ => {}
                 }
@@ -45,7 +45,7 @@ pub fn translate_options(context: &HostContext<'_, '_>, site: &mut SiteTable) {
             {
                 context
                     .ledger
-                    .mark_missing_protection(line.id, "a site has one `symlinks`");
+                    .mark_missing_protection(line.id, "a site has only one setting `symlinks`");
             }
             for text in &missing {
                 context.ledger.mark_different(line.id, *text);

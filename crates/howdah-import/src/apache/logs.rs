@@ -67,7 +67,7 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
             continue;
         }
         if path.starts_with('|') || path.starts_with("syslog:") || path.contains("${") {
-            ledger.mark_missing(log.id, "[log] access takes a path, stdout or stderr; the packages' logrotate rule runs `howdah reopen`");
+            ledger.mark_missing(log.id, "access of [log] must be a path, stdout or stderr; the packages' logrotate rule runs `howdah reopen`");
             continue;
         }
         main = Some(log);
@@ -96,12 +96,12 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
                 "common" | "combined" => ledger.mark_carried(format.id),
                 _ => ledger.mark_different(
                     format.id,
-                    format!("its fields are those of access_format = \"{word}\""),
+                    format!("access_format = \"{word}\" has the fields of this format"),
                 ),
             }
         }
         match is_condition {
-            true => ledger.mark_different(log.id, "it contains all requests"),
+            true => ledger.mark_different(log.id, "the log contains all requests"),
             false => ledger.mark_carried(log.id),
         }
     }
@@ -111,8 +111,10 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
                 .iter()
                 .any(|d| d.name == "customlog" && d.arg(1) == format.arg(1));
             match used {
-                true => ledger
-                    .mark_irrelevant(format.id, "the log that uses this format is on this list"),
+                true => ledger.mark_irrelevant(
+                    format.id,
+                    "the log that uses this format is in this list as well",
+                ),
                 false => ledger.mark_irrelevant(format.id, "no log is written in this format"),
             }
         }
@@ -127,7 +129,7 @@ pub fn translate_error_logs(all: &[&Directive], settings: &mut GlobalSettings<'_
         let value = match path {
             "/dev/stderr" | "stderr" => "stderr".to_owned(),
             path if path.starts_with(['|', '$']) || path.starts_with("syslog") => {
-                ledger.mark_missing(line.id, "[log] error takes a path or stderr");
+                ledger.mark_missing(line.id, "error of [log] must be a path or stderr");
                 continue;
             }
             path => settings.server.root.join(path).display().to_string(),

@@ -97,7 +97,7 @@ impl Macro {
             for (parameter, value) in pairs {
                 let longer = text.matches(parameter.as_str()).count() * value.len();
                 if text.len() + longer > MAX_LINE_BYTES {
-                    let why = "LineTooLong: a line of the macro";
+                    let why = "LineTooLong: a line of the macro is too long with its arguments";
                     return Err(ImportError::at(&line.place, why));
                 }
                 text = text.replace(parameter.as_str(), value);

@@ -270,7 +270,7 @@ fn record_other_handler(ledger: &ImportLedger, line: &Directive) {
         "type-map" | "default-handler" | "none" | "send-as-is" => {
             ledger.mark_irrelevant(
                 line.id,
-                "there is no content negotiation, and no handler for files",
+                "Howdah has no content negotiation, and no handlers for files",
             );
         }
         "cgi-script" => ledger.mark_missing(
@@ -338,7 +338,7 @@ fn deny_other_scripts(layers: &HostLayers<'_>) -> Option<TomlTable> {
     }
     let scripts = scripts_of(&PathMatch::All)?;
     let mut rule = RuleCondition::except(scripts, parts).rule("deny", 403, &place?);
-    rule.comment("Other scripts: nothing runs them under Apache.");
+    rule.comment("Apache does not run any other scripts.");
     Some(rule)
 }
 

@@ -91,7 +91,7 @@ fn translate_proxy_pass(
     let found = parse_target(context, words.first().map_or("", String::as_str)).and_then(|target| {
         match keeps_the_path(line, paths, &target.path) {
             true => Ok(target.servers),
-            false => Err(format!("this asks the server for {} instead of the path; a rule passes on the path that it matched", target.path)),
+            false => Err(format!("this directive asks the server for {} instead of the path; a rule passes on the path that it matched", target.path)),
         }
     });
     match found {
@@ -99,9 +99,10 @@ fn translate_proxy_pass(
             let mut rule = when.rule("return", 502, &line.place);
             rule.set("body", "This part has not been carried over.\n", None);
             stages.push(RuleStage::Responses, rule);
-            context
-                .ledger
-                .mark_missing(line.id, format!("{need}; 502 here"));
+            context.ledger.mark_missing(
+                line.id,
+                format!("{need}; until then, the response is a 502"),
+            );
         }
         Ok(servers) => {
             if servers.iter().any(|server| server.starts_with("https:")) {
@@ -164,7 +165,7 @@ fn parse_target(context: &HostContext<'_, '_>, text: &str) -> Result<ProxyPassTa
     if let Some((socket, url)) = text.split_once('|') {
         let socket = socket
             .strip_prefix("unix:")
-            .ok_or("name a server in a form that a rule can have (docs/proxy.md)")?;
+            .ok_or("write the server in a form that rules support (docs/proxy.md)")?;
         let path = url.split_once("://").map_or("", |(_, rest)| rest);
         let path = path.find('/').map_or("", |at| &path[at..]);
         return Ok(ProxyPassTarget {
@@ -174,7 +175,7 @@ fn parse_target(context: &HostContext<'_, '_>, text: &str) -> Result<ProxyPassTa
     }
     let (scheme, rest) = text
         .split_once("://")
-        .ok_or("name a server in a form that a rule can have (docs/proxy.md)")?;
+        .ok_or("write the server in a form that rules support (docs/proxy.md)")?;
     let (server, path) = rest.split_at(rest.find(['/', '$']).unwrap_or(rest.len()));
     let servers = match scheme.to_ascii_lowercase().as_str() {
         "http" | "ws" => vec![format!("http://{}", with_port(server, 80)?)],
@@ -202,7 +203,7 @@ fn with_port(server: &str, usual: u16) -> Result<String, String> {
         }
         None => Ok(format!("{server}:{usual}")),
         Some((_, port)) if port.parse::<u16>().is_ok() => Ok(server.to_owned()),
-        Some(_) => Err(format!("{server} names no port")),
+        Some(_) => Err(format!("{server} has no port")),
     }
 }
 
@@ -253,7 +254,7 @@ fn balancer_members(context: &HostContext<'_, '_>, name: &str) -> Result<Vec<Str
                 false => context.ledger.mark_different(
                     line.id,
                     format!(
-                        "without {}: each request goes to the least busy server that is not down",
+                        "{} is not carried over: each request goes to the least busy server that is not down",
                         others.join(" ")
                     ),
                 ),
@@ -291,7 +292,7 @@ pub fn translate_proxy_rewrite(
     match same {
         true => Ok(when.rule("proxy", TomlValue::Texts(found.servers), &line.place)),
         false => Err(format!(
-            "this asks the server for {} instead of the path; a rule passes on the path that it matched",
+            "this directive asks the server for {} instead of the path; a rule passes on the path that it matched",
             found.path
         )),
     }
@@ -347,7 +348,7 @@ fn record_proxy_section(ledger: &ImportLedger, section: &Directive) {
         ),
         false => ledger.mark_irrelevant(
             d.id,
-            "proxy rules contain all that Howdah needs to know of a server",
+            "proxy rules contain all that Howdah needs to know about a server",
         ),
     });
 }

@@ -18,7 +18,8 @@ use crate::source::{IncludeChain, SourceReader, SourceText};
 const MAX_NESTING_DEPTH: usize = 64;
 /// The maximum number of directives; each inclusion of a file and each use of a macro counts.
 const MAX_DIRECTIVES: usize = 500_000;
-const CONDITION_IS_FALSE: &str = "its condition does not hold: Apache does not read it";
+const CONDITION_IS_FALSE: &str =
+    "the condition of the section is false, so Apache does not read these lines";
 
 /// Reads files and all files that they include.
 #[derive(Debug)]
@@ -193,7 +194,7 @@ impl<'a> ApacheReader<'a> {
             Some((text, unknown)) => Ok((split(&text), unknown)),
             None => Err(ImportError::at(
                 place,
-                "LineTooLong: with the values of its variables",
+                "LineTooLong: the line is too long with the values of its variables",
             )),
         }
     }
@@ -217,7 +218,7 @@ impl<'a> ApacheReader<'a> {
         if name.is_empty() {
             return Err(ImportError::at(
                 place,
-                "the name of a section is missing behind `<`",
+                "the name of a section is missing after `<`",
             ));
         }
         if origin.depth >= MAX_NESTING_DEPTH {
@@ -361,7 +362,7 @@ impl<'a> ApacheReader<'a> {
             return match found.is_empty() && !optional {
                 true => Err(ImportError::at(
                     &line.place,
-                    format!("no file is named {}", path.display()),
+                    format!("there is no file {}", path.display()),
                 )),
                 false => Ok(found),
             };
@@ -388,7 +389,7 @@ impl<'a> ApacheReader<'a> {
             return Err(ImportError::at(
                 &line.place,
                 format!(
-                    "IncludeLoop: more than {MAX_NESTING_DEPTH} files and sections in each other"
+                    "IncludeLoop: files and sections are nested more than {MAX_NESTING_DEPTH} deep"
                 ),
             ));
         }
@@ -491,7 +492,7 @@ mod tests {
             ("<Macro a>\nUse a\n</Macro>\nUse a\n", "x:2: MacroLoop"),
             ("Use b\n", "x:1: there is no macro `b`"),
             ("Include /none/at/all\n", "x:1: /none/at/all cannot be read"),
-            ("Include /none/*\n", "x:1: no file is named /none/*"),
+            ("Include /none/*\n", "x:1: there is no file /none/*"),
         ] {
             let why = read(text).unwrap_err();
             assert!(why.starts_with(words), "{why}");

@@ -119,7 +119,7 @@ fn translate_redirect(
         if names_dotfiles(&when.paths) {
             context.ledger.mark_irrelevant(
                 line.id,
-                "names that begin with a dot are never sent, except below `/.well-known/`",
+                "files whose names begin with a dot are never sent, except below `/.well-known/`",
             );
             return Ok(None);
         }
@@ -136,7 +136,7 @@ fn translate_redirect(
     }
     let mut rule = when.rule("redirect", target, &line.place);
     if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-        return Err("the status of a redirect is 301, 302, 303, 307 or 308".to_owned());
+        return Err("the status of a redirect must be 301, 302, 303, 307 or 308".to_owned());
     }
     rule.set("status", status, None);
     Ok(Some(rule))

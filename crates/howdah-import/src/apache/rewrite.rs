@@ -251,9 +251,10 @@ fn translate_rewrite_rule(
             set.starts_with("HTTP_AUTHORIZATION:") || set.starts_with("REMOTE_USER:")
         })
     {
-        context
-            .ledger
-            .mark_irrelevant(line.id, "PHP gets the Authorization header without this");
+        context.ledger.mark_irrelevant(
+            line.id,
+            "PHP gets the Authorization header even without this line",
+        );
         return Ok(RuleTranslation::Rules(Vec::new()));
     }
     for name in ["co", "e", "h", "t", "dpi"] {
@@ -291,7 +292,7 @@ fn translate_rewrite_rule(
         return match (asks_for_files, flags.has("l") || flags.has("pt")) {
             (_, false) => Ok(RuleTranslation::Rules(Vec::new())),
             (true, true) if everything => Ok(RuleTranslation::FilesPass),
-            (true, true) => Err("a rule with if_missing".to_owned()),
+            (true, true) => Err("write a rule with if_missing".to_owned()),
             (false, true) => match whens
                 .iter()
                 .all(|when| when.exceptions.is_empty() && !when.if_missing)
@@ -409,7 +410,7 @@ fn rewrite_action(
             return Ok(None);
         }
         if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-            return Err("the status of a redirect is 301, 302, 303, 307 or 308".to_owned());
+            return Err("the status of a redirect must be 301, 302, 303, 307 or 308".to_owned());
         }
         if client_may_choose_host(&target, &when.paths) {
             context

@@ -116,7 +116,7 @@ fn translate_condition(
     let comparison = match pattern.strip_prefix('=') {
         Some(text) => VariableTest::Equals(text.trim_matches('"').to_owned(), any_case),
         None if pattern.starts_with(['<', '>', '-']) && pattern.len() > 1 => {
-            return Err(format!("rules do not compare by {pattern}"));
+            return Err(format!("rules cannot compare with {pattern}"));
         }
         None => VariableTest::Matches(format!("{}{pattern}", if any_case { "(?i)" } else { "" })),
     };

@@ -74,7 +74,7 @@ pub fn translate_certificates(
         if let Some(chain) = chains.last() {
             let above = server.path(chain.arg(0));
             let need = format!(
-                "one file for both: cat {} {} > fullchain.pem, and name it as `file`",
+                "put both into one file (cat {} {} > fullchain.pem), and name that file in `file`",
                 shell_quoted(&file),
                 shell_quoted(&above)
             );
@@ -117,7 +117,7 @@ fn translate_client_certificates(
     if word == "require" {
         found.denial = Some(RuleCondition::default().rule("deny", 403, &verify.place));
     }
-    let need = "[tls] client_ca and verify_client apply to all sites; until they are set, this site is closed";
+    let need = "client_ca and verify_client of [tls] apply to all sites; until they are set, access to this site is denied";
     ledger.mark_missing_protection(verify.id, need);
 }
 

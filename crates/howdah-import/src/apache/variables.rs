@@ -153,7 +153,7 @@ pub fn translate_variable(
     if !names.is_empty() && names.iter().all(is_of_apache) {
         return ledger.mark_irrelevant(
             line.id,
-            "it is for modules of Apache whose work Howdah does by itself",
+            "this variable is for modules of Apache whose work Howdah does by itself",
         );
     }
     match line.name.as_str() {
@@ -163,17 +163,23 @@ pub fn translate_variable(
                 .or_default()
                 .retain(|(name, _)| name != line.arg(0));
             site.set_pair_if_absent("env", line.arg(0), line.arg(1));
-            ledger.mark_different(line.id, "it is also in getenv()");
+            ledger.mark_different(line.id, "getenv() returns the variable as well");
         }
         "setenv" => ledger.mark_missing(line.id, "env applies to a whole site"),
-        "passenv" => ledger.mark_missing(line.id, "set it, with its value, in env of the pool"),
+        "passenv" => ledger.mark_missing(
+            line.id,
+            "set the variable, with its value, in env of the pool",
+        ),
         "unsetenv" => ledger.mark_carried(line.id),
         _ if line
             .args
             .iter()
             .any(|word| word.to_ascii_uppercase().starts_with("HTTP_AUTHORIZATION=")) =>
         {
-            ledger.mark_irrelevant(line.id, "PHP gets the Authorization header without this");
+            ledger.mark_irrelevant(
+                line.id,
+                "PHP gets the Authorization header even without this line",
+            );
         }
         _ if line
             .args
@@ -181,7 +187,7 @@ pub fn translate_variable(
             .any(|word| word.to_ascii_lowercase().starts_with("https=on"))
             && line.name.starts_with("setenvif") =>
         {
-            let need = "name these proxies in [trusted_proxies] networks: then Howdah trusts the scheme that they report, and PHP has HTTPS";
+            let need = "name these proxies in networks of [trusted_proxies]: Howdah then trusts the scheme that they report, and sets HTTPS for PHP";
             ledger.mark_missing(line.id, need);
         }
         // The condition is carried over where another directive uses the variable.

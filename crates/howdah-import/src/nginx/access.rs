@@ -23,7 +23,7 @@ pub fn translate_access<'a>(
             .iter()
             .filter(|d| is_access_phase_directive(&d.name))
         {
-            let why = "the `return` beside it responds first";
+            let why = "the `return` in the same block responds first";
             line.walk(&mut |d| work.ledger.mark_irrelevant(d.id, why));
         }
         if let Some(line) = directives.iter().find(|d| d.name == "internal") {
@@ -40,7 +40,7 @@ pub fn translate_access<'a>(
                 work,
                 line,
                 std::slice::from_ref(when),
-                "Howdah does not check tokens; this is closed",
+                "Howdah does not check tokens, so access is denied",
             ),
             _ => {}
         }
@@ -97,12 +97,12 @@ pub fn translate_access<'a>(
                     work,
                     line,
                     &whens,
-                    "use addresses and networks; until then this is closed",
+                    "use addresses and networks; until then, access is denied",
                 );
                 for line in lines {
                     work.ledger.mark_missing_protection(
                         line.id,
-                        "use addresses and networks; until then this is closed",
+                        "use addresses and networks; until then, access is denied",
                     );
                 }
             }
@@ -222,7 +222,7 @@ fn translate_internal(
             work,
             line,
             std::slice::from_ref(when),
-            "`internal` of a whole server; it is closed",
+            "`internal` applies to the whole server here, so access to the site is denied",
         );
     };
     work.push_at(
@@ -296,7 +296,7 @@ fn translate_limit_except(
                 work,
                 block,
                 &[when],
-                "write a rule with `methods` in `not`; these methods are closed",
+                "write a rule with `methods` in `not`; until then, these methods are denied",
             );
             for line in lines {
                 work.ledger
@@ -325,7 +325,7 @@ fn translate_auth_request<'a>(
                 work,
                 line,
                 &whens,
-                &format!("auth_request of a rule: {need}; until then this is closed"),
+                &format!("auth_request of a rule: {need}; until then, access is denied"),
             );
         }
     };
@@ -358,8 +358,10 @@ fn translate_auth_request<'a>(
         }
         work.push_at(RuleStage::Responses, rule);
     }
-    work.ledger
-        .mark_different(line.id, "the client gets any response other than 2xx");
+    work.ledger.mark_different(
+        line.id,
+        "the client gets every response of the authorizer whose status is not 2xx",
+    );
 }
 
 fn translate_auth_basic<'a>(
@@ -398,7 +400,7 @@ fn translate_auth_basic<'a>(
             work,
             line,
             &whens,
-            "name an auth_basic_user_file that does not depend on the request; until then this is closed",
+            "name an auth_basic_user_file that does not depend on the request; until then, access is denied",
         );
     };
     let realm = replace_constants(line.arg(0), &work.constants);

@@ -88,7 +88,7 @@ fn condition_words(block: &Directive, constants: &Constants) -> Vec<String> {
 
 fn equality_condition(variable: &str, value: &str) -> Result<RuleCondition, String> {
     if has_variables(value) {
-        return Err("rules compare with texts, not with variables".to_owned());
+        return Err("rules compare with fixed text, not with variables".to_owned());
     }
     match variable {
         "$host" | "$http_host" => {
@@ -126,7 +126,7 @@ fn regex_condition(
         let plain =
             |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
         if !names.iter().all(plain) {
-            return Err("rules name methods".to_owned());
+            return Err("rules can only compare the method with names of methods".to_owned());
         }
         return Ok(RuleCondition::methods(names));
     }

@@ -35,13 +35,15 @@ pub fn translate_error_pages(work: &mut ServerTranslation<'_, '_>) {
         {
             work.ledger.mark_missing(
                 line.id,
-                "error_pages of the site can name only files; the application makes its own error pages",
+                "error_pages of the site can name only files; the application creates its own error pages",
             );
             continue;
         }
         if statuses.iter().any(|status| status.starts_with('=')) {
-            work.ledger
-                .mark_missing(line.id, "an error page keeps its status");
+            work.ledger.mark_missing(
+                line.id,
+                "an error page is sent with the status of the error",
+            );
             continue;
         }
         let known = |status: &&String| {

@@ -167,8 +167,10 @@ fn deny_fallback(
     need: &str,
 ) {
     work.push_at(RuleStage::MissingFiles, when.rule("deny", 404, &line.place));
-    work.ledger
-        .mark_missing(line.id, format!("{need}; 404 here"));
+    work.ledger.mark_missing(
+        line.id,
+        format!("{need}; until then, the response is a 404"),
+    );
 }
 
 /// Returns whether the location of a path denies some requests with rules, which an internal redirect would bypass.
@@ -321,7 +323,7 @@ pub fn translate_other_directory(
         deny_with_404(work, line, when);
         ledger.mark_missing(
             line.id,
-            "name a directory that does not depend on the request; 404 here",
+            "name a directory that does not depend on the request; until then, the response is a 404",
         );
         return true;
     };
@@ -332,7 +334,7 @@ pub fn translate_other_directory(
     let Some(root) = work.root.clone().filter(|_| !prefix.is_empty()) else {
         deny_with_404(work, line, when);
         let need = format!(
-            "serve the files of {path} from a [[site]] of their own, or from below the root; 404 here"
+            "serve the files of {path} from a [[site]] of their own, or from below the root; until then, the response is a 404"
         );
         ledger.mark_missing(line.id, need);
         return true;

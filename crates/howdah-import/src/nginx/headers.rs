@@ -39,7 +39,7 @@ pub fn translate_server_headers(work: &mut ServerTranslation<'_, '_>) {
             work.site.table.set("hsts", &*value, Some(&line.place));
             work.ledger.mark_different(
                 line.id,
-                "only in responses over HTTPS, as RFC 6797 requires",
+                "the header is sent only in responses over HTTPS, as RFC 6797 requires",
             );
         } else {
             translate_add_header(work, line, &everything);
@@ -87,12 +87,14 @@ pub fn translate_location_headers<'a>(
             translate_add_header(work, line, when);
         }
         if reached.len() > 1 {
-            work.ledger
-                .mark_different(line.id, "it also applies to the index files of directories");
+            work.ledger.mark_different(
+                line.id,
+                "the header also applies to the index files of directories",
+            );
         } else if everywhere {
             work.ledger.mark_different(
                 line.id,
-                "it applies to all responses of the site: to files, and to the responses of scripts",
+                "the header applies to all responses of the site, both of files and of scripts",
             );
         }
     }
@@ -126,7 +128,7 @@ fn translate_add_header(
     let ledger = work.ledger;
     let (name, value) = (line.arg(0), replace_constants(line.arg(1), &work.constants));
     if has_variables(&value) {
-        return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed text");
+        return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed value");
     }
     if !is_settable_header(name) || value.chars().any(char::is_control) {
         return ledger.mark_missing(
@@ -167,7 +169,7 @@ fn translate_expires(
     if line.name == "expires" {
         let word = match line.args.last().map_or("", String::as_str) {
             "off" if fields.is_empty() => {
-                return ledger.mark_irrelevant(line.id, "there is no Cache-Control by default");
+                return ledger.mark_irrelevant(line.id, "Howdah sends no Cache-Control by default");
             }
             "off" => None,
             "epoch" => Some("no-cache".to_owned()),
@@ -192,7 +194,7 @@ fn translate_expires(
     }
     if words.iter().any(|word| has_variables(word)) {
         for line in fields.iter().chain([&line]) {
-            ledger.mark_missing(line.id, "use cache_control of a rule, with a fixed text");
+            ledger.mark_missing(line.id, "use cache_control of a rule, with a fixed value");
         }
         return;
     }
@@ -204,13 +206,13 @@ fn translate_expires(
         paths.rule("cache_control", value, &line.place),
     );
     if paths != *when {
-        let remark = "it also applies to paths of locations that nginx prefers, if those set none";
+        let remark = "the header also applies to paths of other locations that nginx prefers, if those locations set none";
         ledger.mark_different(line.id, remark);
     }
     for line in fields.iter().chain([&line]) {
         ledger.mark_different(
             line.id,
-            "files get Cache-Control but not Expires; scripts set their own",
+            "files get Cache-Control but not Expires; scripts set their own headers",
         );
     }
 }

@@ -51,7 +51,7 @@ fn translate_error_log(directive: &Directive, context: &mut NginxContext<'_>) {
     match directive.arg(0) {
         "stderr" | "/dev/stderr" => log.set("error", "stderr", Some(&directive.place)),
         path if path.starts_with('/') => log.set("error", path, Some(&directive.place)),
-        _ => return ledger.mark_missing(directive.id, "[log] error takes a path or stderr"),
+        _ => return ledger.mark_missing(directive.id, "error of [log] must be a path or stderr"),
     }
     let level = match directive.arg(1) {
         "debug" => Some("debug"),
@@ -102,9 +102,10 @@ pub fn translate_http<'a>(directives: &'a [Directive], context: &mut NginxContex
     ] {
         for directive in scope.in_own_block(name) {
             if !context.ledger.has_outcome(directive.id) {
-                context
-                    .ledger
-                    .mark_irrelevant(directive.id, "every server that could use it has its own");
+                context.ledger.mark_irrelevant(
+                    directive.id,
+                    "every server that could inherit this directive has its own",
+                );
             }
         }
     }
@@ -206,7 +207,7 @@ fn translate_access_logs(directives: &[Directive], context: &mut NginxContext<'_
             let need = "all sites share one access log; with access_format = \"extended\" or \"json\", each line names its host";
             ledger.mark_missing(log.id, need);
         } else if log.arg(0).starts_with("syslog:") || log.arg(0).contains('$') {
-            ledger.mark_missing(log.id, "[log] access takes a path, stdout or stderr");
+            ledger.mark_missing(log.id, "access of [log] must be a path, stdout or stderr");
         } else {
             let table = context.config.section("log");
             table.set("access", log.arg(0), Some(&log.place));
@@ -234,14 +235,15 @@ fn translate_access_logs(directives: &[Directive], context: &mut NginxContext<'_
                         "common" | "combined" => ledger.mark_carried(format.id),
                         _ => ledger.mark_different(
                             format.id,
-                            format!("its fields are those of access_format = \"{word}\""),
+                            format!("access_format = \"{word}\" has the fields of this format"),
                         ),
                     }
                     ledger.mark_carried(log.id);
                 }
-                (None, Some(_)) => {
-                    ledger.mark_different(log.id, "its format is not defined, so this is combined")
-                }
+                (None, Some(_)) => ledger.mark_different(
+                    log.id,
+                    "its format is not defined, so the log uses combined",
+                ),
             }
         }
     }
@@ -249,7 +251,7 @@ fn translate_access_logs(directives: &[Directive], context: &mut NginxContext<'_
         if !ledger.has_outcome(format.id) {
             ledger.mark_missing(
                 format.id,
-                "access_format is common, combined, extended or json",
+                "access_format must be common, combined, extended or json",
             );
         }
     }
@@ -275,7 +277,7 @@ fn translate_compression(directives: &[Directive], context: &mut NginxContext<'_
                 ledger.mark_carried(directive.id);
             }
             "gzip" if directive.arg(0) == "off" => {
-                ledger.mark_missing(directive.id, "compression is for all sites")
+                ledger.mark_missing(directive.id, "compression applies to all sites")
             }
             "gzip" => ledger.mark_carried(directive.id),
             "gzip_types" | "brotli_types" | "zstd_types" => {

@@ -7,8 +7,8 @@ use crate::reasons::{
 
 const SCRIPTS_REASON: &str = "Howdah finds the script and its PATH_INFO by itself";
 const MODULES_REASON: &str =
-    "Howdah has no modules to load; the import lists the lines that use a module separately";
-const RESOLVER_REASON: &str = "the operating system resolves names";
+    "Howdah loads no modules; the lines that use a module are listed separately";
+const RESOLVER_REASON: &str = "Howdah resolves names with the system's resolver";
 const WEBSOCKET_REASON: &str = "proxy rules pass WebSocket through by themselves";
 
 /// Each reason with its directives.
@@ -261,7 +261,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         }
         "sub_filter" | "sub_filter_once" | "sub_filter_types" | "ssi" | "xslt_stylesheet"
         | "addition_types" | "add_before_body" | "add_after_body" | "image_filter" => {
-            "Howdah does not change bodies: do it in the application"
+            "Howdah does not change response bodies: change them in the application"
         }
         "map" | "geo" | "split_clients" | "geoip_country" | "geoip2" => {
             "rules have no variables of their own; write a rule for each case, or let PHP decide"
@@ -279,11 +279,11 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         | "fastcgi_cache_background_update"
         | "fastcgi_cache_purge"
         | "fastcgi_cache_revalidate" => {
-            "the page cache knows the application and needs no such settings: cache = \"on\" in [[site]] (docs/cache.md); try \"dry-run\" first"
+            "the page cache knows the application and needs no such settings: set cache = \"on\" in [[site]] (docs/cache.md), after a trial with \"dry-run\""
         }
         "limit_req" | "limit_req_zone" | "limit_conn" | "limit_conn_zone" => {
             return Some((
-                "no server that is carried over uses it, or a rule has no such limit",
+                "no server that is carried over uses this limit, or rules have no such limit",
                 true,
             ));
         }
@@ -291,27 +291,27 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         "limit_req_log_level"
         | "limit_conn_log_level"
         | "limit_req_dry_run"
-        | "limit_conn_dry_run" => "the log names a client that exceeds a limit once a minute",
+        | "limit_conn_dry_run" => "once a minute, the log names a client that exceeds a limit",
         "limit_rate" | "limit_rate_after" => "Howdah sends as fast as the client reads",
         "allow" | "deny" | "satisfy" => {
             return Some((
-                "rules limit access by address; the part of the site that this guards is closed in the configuration",
+                "write rules that limit access by address; until then, access to this part of the site is denied",
                 true,
             ));
         }
         "auth_basic" | "auth_basic_user_file" | "auth_jwt" => {
             return Some((
-                "set up authentication; the part of the site that this guards is closed in the configuration",
+                "set up authentication; until then, access to this part of the site is denied",
                 true,
             ));
         }
         "fastcgi_hide_header" | "fastcgi_pass_header" | "fastcgi_ignore_headers" => {
-            "set_header of a rule with an empty value removes a header"
+            "to remove a header, use set_header of a rule with an empty value"
         }
-        "default_type" => "types of the site by extension, or a rule with `type`",
+        "default_type" => "use types of the site, by extension, or a rule with `type`",
         "error_log" => "all sites share one error log, whose lines name the site",
         "auth_request" | "auth_request_set" => {
-            return Some(("auth_request of a rule (docs/access.md)", true));
+            return Some(("use auth_request of a rule (docs/access.md)", true));
         }
         "valid_referers"
         | "secure_link"
@@ -324,19 +324,21 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         }
         "ssl_client_certificate" | "ssl_verify_client" | "ssl_crl" => {
             return Some((
-                "[tls] client_ca and verify_client apply to all sites; lists of revoked certificates are not read",
+                "client_ca and verify_client of [tls] apply to all sites; lists of revoked certificates are not read",
                 true,
             ));
         }
-        "stub_status" => "[status] path and allow show more than this",
+        "stub_status" => "use path and allow of [status], whose page shows more",
         "stream" | "mail" => "Howdah serves only HTTP",
         "if" => "rules have no such condition",
-        "upstream" => "no fastcgi_pass or proxy_pass that is carried over names it",
-        "env" => "[pool.NAME.env], or clear_env = false, for PHP's processes",
+        "upstream" => "no fastcgi_pass or proxy_pass that is carried over names this upstream",
+        "env" => "use [pool.NAME.env], or clear_env = false, for PHP's processes",
         "dav_methods" | "create_full_put_path" | "dav_access" | "dav_ext_methods" => {
-            "Howdah writes no files: an application has to"
+            "Howdah does not write files: an application has to do this"
         }
-        "mp4" | "flv" | "slice" => "Howdah sends byte ranges and does not know the format",
+        "mp4" | "flv" | "slice" => {
+            "Howdah sends byte ranges of every file, and has no such feature"
+        }
         "proxy_hide_header"
         | "proxy_redirect"
         | "proxy_cookie_path"
@@ -362,7 +364,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
             || name.contains("_by_lua")
             || name.starts_with("js_") =>
         {
-            "Howdah runs no such code: do it in the application"
+            "Howdah does not run such code: move it into the application"
         }
         _ => return None,
     };

@@ -31,7 +31,7 @@ impl LexerError {
     pub fn message(self) -> &'static str {
         match self {
             LexerError::OpenQuote => "a quote that begins here is not closed",
-            LexerError::AfterQuote => "behind a closing quote a space, `;` or `{` is expected",
+            LexerError::AfterQuote => "after a closing quote, a space, `;` or `{` is expected",
         }
     }
 }

@@ -69,7 +69,9 @@ fn limit_key(key: &str) -> Result<Option<String>, String> {
         return Ok(Some(format!("cookie {cookie}")));
     }
     match has_variables(key) {
-        true => Err("limit_by of a rule is an address, a network, a header or a cookie".to_owned()),
+        true => {
+            Err("limit_by of a rule must be an address, a network, a header or a cookie".to_owned())
+        }
         false => Ok(Some("all".to_owned())),
     }
 }
@@ -145,7 +147,7 @@ fn translate_limit(work: &mut ServerTranslation<'_, '_>, line: &Directive, when:
     work.push_at(RuleStage::Responses, rule);
     ledger.mark_different(
         line.id,
-        "requests beyond the limit get 429 with Retry-After, and none is delayed",
+        "requests beyond the limit get 429 with Retry-After, and no request is delayed",
     );
 }
 

@@ -84,7 +84,7 @@ pub fn server_addresses(server: &Directive, ledger: &ImportLedger) -> Vec<SiteLi
                 if listen.quic && listen.proxy_protocol {
                     ledger.mark_different(
                         line.id,
-                        "HTTP/3 cannot have a PROXY header, so it is omitted",
+                        "HTTP/3 cannot have a PROXY header, so this address does not offer HTTP/3",
                     );
                 }
                 ledger.mark_carried(line.id);

@@ -46,7 +46,7 @@ impl<'a> FastcgiPools<'a> {
         let target = replace_constants(pass.arg(0), constants);
         if has_variables(&target) {
             return Err(format!(
-                "the backend depends on the request ({target}): name one"
+                "the backend depends on the request ({target}): name one backend"
             ));
         }
         if let Some(name) = self.names.get(&target) {
@@ -86,14 +86,14 @@ pub fn upstream_addresses(upstream: &Directive, ledger: &ImportLedger) -> Vec<St
                     }
                 }
                 if line.args.iter().any(|word| word == "down") {
-                    ledger.mark_irrelevant(line.id, "it is marked as down");
+                    ledger.mark_irrelevant(line.id, "this backend is marked as down");
                     continue;
                 }
                 match rest.is_empty() {
                     true => ledger.mark_carried(line.id),
                     false => ledger.mark_different(
                         line.id,
-                        format!("without {}: each request goes to the least busy backend that is not down", rest.join(" ")),
+                        format!("{} is not carried over: each request goes to the least busy backend that is not down", rest.join(" ")),
                     ),
                 }
                 addresses.push(address);
@@ -102,7 +102,7 @@ pub fn upstream_addresses(upstream: &Directive, ledger: &ImportLedger) -> Vec<St
             "keepalive" | "keepalive_timeout" | "keepalive_requests" | "zone" => {
                 ledger.mark_irrelevant(
                     line.id,
-                    "connections are kept as the pool's keep_connections says",
+                    "keep_connections of the pool determines how many connections are kept",
                 );
             }
             _ => ledger.mark_missing(line.id, "each request goes to the least busy backend"),
@@ -160,7 +160,7 @@ pub fn translate_params(
             "PHP_FLAG" | "PHP_ADMIN_FLAG" => {
                 ledger.mark_irrelevant(
                     param.id,
-                    "php-fpm does not know it, and it has never had an effect",
+                    "php-fpm does not know this parameter, which has never had an effect",
                 );
             }
             _ if value.contains(|c: char| c.is_ascii_control()) => {
@@ -170,7 +170,7 @@ pub fn translate_params(
                 );
             }
             _ if VARIABLES_SET_BY_HOWDAH.contains(&name) => {
-                ledger.mark_irrelevant(param.id, "Howdah sets it for every script")
+                ledger.mark_irrelevant(param.id, "Howdah sets this variable for every script")
             }
             "modHeadersAvailable" | "front_controller_active" | "MOD_X_ACCEL_REDIRECT_ENABLED"
                 if !has_variables(&value) =>
@@ -179,14 +179,14 @@ pub fn translate_params(
                 ledger.mark_carried(param.id);
             }
             _ if has_variables(&value) => {
-                let need = "its value depends on the request; PHP has most of these in $_SERVER under another name";
+                let need = "its value depends on the request; PHP has most such values in $_SERVER under another name";
                 ledger.mark_missing(param.id, need);
             }
             _ => {
                 site.set_pair_if_absent("env", name, &value);
                 ledger.mark_different(
                     param.id,
-                    "it applies to all scripts of the site, and it is also in getenv()",
+                    "the variable applies to all scripts of the site, and getenv() returns it as well",
                 );
             }
         }

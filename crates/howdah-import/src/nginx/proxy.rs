@@ -56,7 +56,7 @@ pub fn translate_proxy_location<'a>(
             Ok(servers)
         }
         Some(_) => Err(
-            "this asks the server for another path; a rule passes on the path that it matched"
+            "this directive asks the server for another path; a rule passes on the path that it matched"
                 .to_owned(),
         ),
     });
@@ -65,7 +65,10 @@ pub fn translate_proxy_location<'a>(
             let mut rule = when.rule("return", 502, &line.place);
             rule.set("body", "This part has not been carried over.\n", None);
             work.push(rule);
-            ledger.mark_missing(line.id, format!("{need}; 502 here"));
+            ledger.mark_missing(
+                line.id,
+                format!("{need}; until then, the response is a 502"),
+            );
         }
         Ok(servers) => {
             let mut rule = when.rule("proxy", TomlValue::Texts(servers), &line.place);
@@ -151,7 +154,7 @@ fn parse_servers(
         }
         _ => {
             return Err(
-                "name a server in a form that a rule can have: http://, https:// or unix:"
+                "write the server in a form that rules support: http://, https:// or unix:"
                     .to_owned(),
             );
         }
@@ -169,7 +172,7 @@ fn parse_servers(
     };
     let port = host.rsplit_once(':').filter(|_| !host.ends_with(']'));
     if port.is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
-        return Err(format!("{host} names no port"));
+        return Err(format!("{host} has no port"));
     }
     let addresses = match work.context.pools.upstreams.get(host).copied() {
         Some(upstream) => super::php::upstream_addresses(upstream, work.ledger),
@@ -206,7 +209,7 @@ pub fn auth_request_url(
         .iter()
         .find(|l| l.kind != LocationKind::Named && l.matches_path(path))
         .cloned();
-    let asked = asked.ok_or_else(|| format!("no location is for {path}"))?;
+    let asked = asked.ok_or_else(|| format!("no location matches {path}"))?;
     let line = asked
         .block
         .last("proxy_pass")

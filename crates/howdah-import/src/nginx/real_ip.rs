@@ -26,13 +26,13 @@ pub fn write_trusted_proxies(directives: &[Directive], context: &mut NginxContex
             text => parse_network(text),
         };
         let Some(network) = network else {
-            let need = "[trusted_proxies] networks needs an address or a network";
+            let need = "networks of [trusted_proxies] can contain only addresses and networks";
             ledger.mark_missing_protection(line.id, need);
             continue;
         };
         if !known {
             let need = format!(
-                "[trusted_proxies] reads X-Forwarded-For or Forwarded, not {field}: let the proxy send one of them; \
+                "[trusted_proxies] reads X-Forwarded-For or Forwarded, not {field}: let the proxy send one of these headers; \
                  until then, every client has the proxy's address"
             );
             ledger.mark_missing_protection(line.id, need);
@@ -49,7 +49,7 @@ pub fn write_trusted_proxies(directives: &[Directive], context: &mut NginxContex
     for line in of("real_ip_header").chain(of("real_ip_recursive")) {
         match known {
             true => ledger.mark_carried(line.id),
-            false => ledger.mark_missing(line.id, "[trusted_proxies] header"),
+            false => ledger.mark_missing(line.id, "use header of [trusted_proxies]"),
         }
     }
     let takes_proxy_headers =

@@ -239,7 +239,7 @@ fn translate_if(
     }
     if block.inner().iter().all(|d| d.name == "set") {
         return list(
-            "rules have no variables; where this one decides something, write its condition into that rule",
+            "rules have no variables; write the condition into each rule that depends on this variable",
         );
     }
     let asked = match referers::is_invalid_referer(block) {
@@ -261,7 +261,7 @@ fn translate_if(
     match checks_not_a_directory(block, &work.constants) {
         true => ledger.mark_different(
             block.id,
-            "it applies to paths that are neither a file nor a directory",
+            "the rule applies to paths that are neither a file nor a directory",
         ),
         false => ledger.mark_carried(block.id),
     }

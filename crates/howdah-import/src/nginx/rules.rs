@@ -104,8 +104,7 @@ pub fn translate_location<'a>(work: &mut ServerTranslation<'_, 'a>, number: usiz
         false => but(PrecedingLocations::Others),
     };
     if guarded != when || accessed != but(PrecedingLocations::Others) {
-        let remark =
-            "scripts below it are closed as well; nginx runs them where another location says so";
+        let remark = "scripts below this location are denied as well; nginx would run those that another location matches";
         ledger.mark_different(block.id, remark);
     }
     headers::translate_location_headers(work, &location, &when);
@@ -169,7 +168,7 @@ fn record_unreachable_content(work: &ServerTranslation<'_, '_>, block: &Directiv
         );
         if content || PROXY_DIRECTIVES.contains(&line.name.as_str()) {
             work.ledger
-                .mark_irrelevant(line.id, "the `return` beside it responds first");
+                .mark_irrelevant(line.id, "the `return` in the same block responds first");
         }
     }
 }
@@ -296,7 +295,7 @@ fn record_named_location(work: &ServerTranslation<'_, '_>, location: &Location<'
     if !ledger.has_outcome(location.block.id) {
         super::hosts::list_block(
             location.block,
-            "no try_files that is carried over leads there",
+            "no try_files that is carried over leads to this location",
             ledger,
         );
     }

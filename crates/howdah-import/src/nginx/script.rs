@@ -195,13 +195,12 @@ fn translate_script_root(work: &mut ServerTranslation<'_, '_>, params: &[&Direct
         return;
     };
     if table.get("mode") != Some(&TomlValue::from("fastcgi")) {
-        let need =
-            "the scripts of this pool run from the root: name the directory that has them as root";
+        let need = "the scripts of this pool run from the root: set root to the directory that contains them";
         return work.ledger.mark_missing(line.id, need);
     }
     let known = pairs.entry("script_root").or_default();
     if known.iter().any(|(h, t)| *h == here && t != there) {
-        let need = "one pool, and two names there for the same directory: give this site a pool of its own";
+        let need = "php-fpm would have two names for the same directory in one pool: give this site a pool of its own";
         return work.ledger.mark_missing(line.id, need);
     }
     if !known.iter().any(|(h, _)| *h == here) {
@@ -272,7 +271,7 @@ pub fn deny_other_scripts(work: &mut ServerTranslation<'_, '_>) {
     let paths: Vec<PathMatch> = all.filter_map(|l| l.paths().ok()).collect();
     let when = RuleCondition::except(PathMatch::Regex(SCRIPT_REGEX.to_owned()), paths);
     let mut rule = when.rule("deny", 404, &work.block.place);
-    rule.comment("Other scripts: nginx has no location that runs them.");
+    rule.comment("nginx has no location that runs other scripts.");
     work.push_at(RuleStage::Responses, rule);
 }
 

@@ -123,14 +123,14 @@ int howdah_send_headers(sapi_headers_struct *headers)
 	const char *reason;
 	int status = choose_status(headers, &reason);
 	if (status < 200 || status > 999) {
-		howdah_logf(LOG_ERR, "BadStatus: the script set status %d; answered 500", status);
+		howdah_logf(LOG_ERR, "BadStatus: the script set status %d; the client gets a 500", status);
 		status = 500;
 		reason = "";
 	}
 	smart_str out = {0};
 	build_head(&out, headers, status, reason, true);
 	if (ZSTR_LEN(out.s) > HOWDAH_MAX_HEAD) {
-		howdah_logf(LOG_ERR, "HeadTooLong: the script's headers are %zu bytes, at most %u are sent; answered 500",
+		howdah_logf(LOG_ERR, "HeadTooLong: the script's headers have %zu bytes, but at most %u can be sent; the client gets a 500",
 		            ZSTR_LEN(out.s), HOWDAH_MAX_HEAD);
 		smart_str_free(&out);
 		build_head(&out, headers, 500, "", false);

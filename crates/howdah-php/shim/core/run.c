@@ -135,7 +135,7 @@ const char *howdah_php_check_host(void)
 		return NULL;
 	}
 	snprintf(text, sizeof(text),
-	         "built for PHP %s (%s), but the PHP program is another one (%s); install the library for it",
+	         "the library is built for PHP %s (%s), but the build of the PHP program is %s; install the library for this PHP",
 	         PHP_VERSION, ZEND_MODULE_BUILD_ID, host && host->build_id ? host->build_id : "unknown");
 	return text;
 }

@@ -58,7 +58,7 @@ void howdah_apply_settings(void)
 		}
 		const char *name = howdah_text(ref->name_off);
 		if (is_pool_level(name)) {
-			report_refused(ref, "holds for a whole pool; set it in the pool's php.ini or by -d");
+			report_refused(ref, "the setting applies to a whole pool; set it in the pool's php.ini or with -d");
 			continue;
 		}
 		zend_string *key = zend_string_init(name, ref->name_len, 0);
@@ -67,7 +67,7 @@ void howdah_apply_settings(void)
 		                               PHP_INI_STAGE_ACTIVATE)
 		    == FAILURE) {
 			report_refused(ref, zend_hash_exists(EG(ini_directives), key)
-			        ? "not changeable here, or the value is not accepted (PHP_INI_SYSTEM needs php_admin_value)"
+			        ? "the setting cannot be changed here, or the value is not accepted (a PHP_INI_SYSTEM setting needs php_admin_value)"
 			        : "PHP has no such directive");
 		}
 		zend_string_release(key);

@@ -626,7 +626,7 @@ static PHP_METHOD(Request, notHere)
 {
 	char what[96];
 	snprintf(what, sizeof(what), "Swoole\\Http\\Request::%s()", ZSTR_VAL(EX(func)->common.function_name));
-	howdah_swoole_refuse(what, "it is for servers without an HTTP parser; requests come from the server here");
+	howdah_swoole_refuse(what, "this method is for servers without an HTTP parser; this server parses the requests itself");
 	RETURN_THROWS();
 }
 

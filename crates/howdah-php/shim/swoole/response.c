@@ -145,7 +145,7 @@ static void destroy(zend_object *object)
 	if (UNEXPECTED(response->connection && !response->ended && !response->detached)
 	    && howdah_run_exists(response->connection, true)) {
 		if (!response->head_sent && response->status == 0) {
-			howdah_swoole_log(true, "ResponseNotEnded: a response was dropped without end(); answered 500");
+			howdah_swoole_log(true, "ResponseNotEnded: a response was dropped without end(); the client gets a 500");
 			fail(response, "ResponseNotEnded");
 		} else {
 			end(response, NULL);
@@ -500,7 +500,7 @@ static PHP_METHOD(Response, notHere)
 {
 	char what[96];
 	snprintf(what, sizeof(what), "Swoole\\Http\\Response::%s()", ZSTR_VAL(EX(func)->common.function_name));
-	howdah_swoole_refuse(what, "it is for HTTP/2 or WebSocket; this server speaks HTTP/1.1");
+	howdah_swoole_refuse(what, "this method is for HTTP/2 or WebSocket; this server speaks only HTTP/1.1");
 	RETURN_THROWS();
 }
 

@@ -32,7 +32,7 @@ static PHP_METHOD(Server, __construct)
 		RETURN_THROWS();
 	}
 	if (Z_TYPE(howdah_swoole_the_server) != IS_UNDEF) {
-		howdah_swoole_refuse("a second server", "one process has one");
+		howdah_swoole_refuse("a second server", "a process can have only one server");
 		RETURN_THROWS();
 	}
 	if (mode == 3) {
@@ -40,12 +40,12 @@ static PHP_METHOD(Server, __construct)
 		RETURN_THROWS();
 	}
 	if (type & 512) {
-		howdah_swoole_refuse("SWOOLE_SSL", "this server speaks no TLS; put `howdah serve` or another proxy in front");
+		howdah_swoole_refuse("SWOOLE_SSL", "this server does not speak TLS; put `howdah serve` or another proxy in front");
 		RETURN_THROWS();
 	}
 	bool unix_socket = type == 5;
 	if (type != 1 && type != 3 && !unix_socket) {
-		howdah_swoole_refuse("the socket type", "SWOOLE_SOCK_TCP, SWOOLE_SOCK_TCP6 or SWOOLE_SOCK_UNIX_STREAM");
+		howdah_swoole_refuse("the socket type", "use SWOOLE_SOCK_TCP, SWOOLE_SOCK_TCP6 or SWOOLE_SOCK_UNIX_STREAM");
 		RETURN_THROWS();
 	}
 	if (port < 0 || port > 65535) {
@@ -120,7 +120,7 @@ static PHP_METHOD(Server, on)
 	if (event == EVENTS) {
 		char what[96];
 		snprintf(what, sizeof(what), "on('%.60s')", ZSTR_VAL(name));
-		howdah_swoole_refuse(what, "this server has requests, and no raw data, WebSocket, packets or pipe messages");
+		howdah_swoole_refuse(what, "this server has only events of HTTP requests, and none of raw data, WebSocket, packets or pipe messages");
 		RETURN_THROWS();
 	}
 	zend_fcall_info info;
@@ -221,7 +221,7 @@ static PHP_METHOD(Server, stop)
 		Z_PARAM_BOOL(wait)
 	ZEND_PARSE_PARAMETERS_END();
 	if (!howdah_swoole_in_worker || (number >= 0 && number != (zend_long)howdah_swoole_worker_number)) {
-		howdah_swoole_refuse("Server::stop() of another worker", "a worker stops itself; reload() replaces all");
+		howdah_swoole_refuse("Server::stop() of another worker", "a worker can stop only itself; reload() replaces all workers");
 		RETURN_THROWS();
 	}
 	howdah_run_leave();
@@ -334,7 +334,7 @@ static PHP_METHOD(Server, notHere)
 	char what[96];
 	snprintf(what, sizeof(what), "Swoole\\Server::%s()",
 	         ZSTR_VAL(EX(func)->common.function_name));
-	howdah_swoole_refuse(what, "this server has no task workers, raw connections or further addresses");
+	howdah_swoole_refuse(what, "this server has no task workers, no raw connections and no further addresses");
 	RETURN_THROWS();
 }
 

@@ -35,10 +35,10 @@ static zend_long grace = -1;
 static char *document_root_wanted;
 static bool static_wanted;
 
-#define COROUTINES "needs coroutines, which this server has not"
-#define TASKS "needs task workers, which this server has not"
-#define TLS "this server speaks no TLS; put `howdah serve` or another proxy in front"
-#define HTTP_ALONE "this server speaks HTTP/1.1 alone"
+#define COROUTINES "needs coroutines, which this server does not have"
+#define TASKS "needs task workers, which this server does not have"
+#define TLS "this server does not speak TLS; put `howdah serve` or another proxy in front"
+#define HTTP_ALONE "this server speaks only HTTP/1.1"
 
 static const setting_t settings[] = {
 	{"worker_num", NUMBER, 1, &howdah_swoole_loop.workers, NULL},
@@ -77,9 +77,9 @@ static const setting_t settings[] = {
 	{"compression_types", SPECIAL, 0, NULL, NULL},
 
 	{"task_worker_num", UNLESS, 0, NULL, TASKS},
-	{"daemonize", UNLESS, 0, NULL, "run it under systemd or another supervisor, which also keeps its log"},
+	{"daemonize", UNLESS, 0, NULL, "run the server under systemd or another supervisor, which also collects its log"},
 	{"chroot", UNLESS, 0, NULL, "this server does not change its root; use systemd's RootDirectory or a container"},
-	{"dispatch_func", UNLESS, 0, NULL, "every worker accepts for itself"},
+	{"dispatch_func", UNLESS, 0, NULL, "every worker accepts connections itself"},
 	{"open_websocket_protocol", UNLESS, 0, NULL, HTTP_ALONE},
 	{"open_http2_protocol", UNLESS, 0, NULL, HTTP_ALONE},
 	{"open_mqtt_protocol", UNLESS, 0, NULL, HTTP_ALONE},
@@ -89,17 +89,17 @@ static const setting_t settings[] = {
 	{"open_length_check", UNLESS, 0, NULL, HTTP_ALONE},
 	{"ssl_cert_file", UNLESS, 0, NULL, TLS},
 	{"ssl_key_file", UNLESS, 0, NULL, TLS},
-	{"url_rewrite_rules", UNLESS, 0, NULL, "rewrite in the script, or use `howdah serve`"},
+	{"url_rewrite_rules", UNLESS, 0, NULL, "rewrite URLs in the script, or use `howdah serve`"},
 	{"http_autoindex", UNLESS, 0, NULL, "directories are never listed"},
-	{"bootstrap", UNLESS, 0, NULL, "it is for Swoole's thread mode"},
-	{"init_arguments", UNLESS, 0, NULL, "it is for Swoole's thread mode"},
+	{"bootstrap", UNLESS, 0, NULL, "this setting is for Swoole's thread mode"},
+	{"init_arguments", UNLESS, 0, NULL, "this setting is for Swoole's thread mode"},
 
 	{"enable_coroutine", DOUBTFUL, 0, NULL, "a worker runs one request at a time"},
 	{"hook_flags", DOUBTFUL, 0, NULL, COROUTINES},
 	{"task_enable_coroutine", DOUBTFUL, 0, NULL, TASKS},
 	{"enable_preemptive_scheduler", DOUBTFUL, 0, NULL, COROUTINES},
-	{"stats_file", DOUBTFUL, 0, NULL, "no file is written; ask $server->stats()"},
-	{"http_index_files", DOUBTFUL, 0, NULL, "directories are the script's"},
+	{"stats_file", DOUBTFUL, 0, NULL, "no file is written; call $server->stats()"},
+	{"http_index_files", DOUBTFUL, 0, NULL, "requests for directories are handled by the script"},
 
 	{"reactor_num", NOTHING, 0, NULL, NULL},
 	{"single_thread", NOTHING, 0, NULL, NULL},
@@ -146,7 +146,7 @@ static const setting_t settings[] = {
 	{"websocket_compression", NOTHING, 0, NULL, NULL},
 	{"log_date_format", NOTHING, 0, NULL, NULL},
 	{"log_date_with_microseconds", NOTHING, 0, NULL, NULL},
-	{"log_rotation", DOUBTFUL, 0, NULL, "the log is appended to; rotate it with copytruncate"},
+	{"log_rotation", DOUBTFUL, 0, NULL, "the log file is never replaced; rotate it with copytruncate"},
 	{"debug_mode", NOTHING, 0, NULL, NULL},
 	{"trace_flags", NOTHING, 0, NULL, NULL},
 	{"display_errors", NOTHING, 0, NULL, NULL},
@@ -332,7 +332,7 @@ void howdah_swoole_set(HashTable *given)
 		} else if (strncmp(ZSTR_VAL(name), "ssl_", 4) == 0) {
 			howdah_swoole_refuse(ZSTR_VAL(name), TLS);
 		} else {
-			howdah_swoole_log(true, "UnknownSetting: %s means nothing to this server", ZSTR_VAL(name));
+			howdah_swoole_log(true, "UnknownSetting: %s has no meaning for this server", ZSTR_VAL(name));
 		}
 		if (EG(exception)) {
 			return;
@@ -350,7 +350,7 @@ void howdah_swoole_set(HashTable *given)
 void howdah_swoole_check_settings(void)
 {
 	if (static_wanted && !document_root_wanted) {
-		bad_value("enable_static_handler", "a document_root beside it");
+		bad_value("enable_static_handler", "document_root to be set as well");
 	}
 	/* Swoole limits each file of a form but not their number; here all files share one limit. */
 	if (howdah_swoole.large_uploads && PG(upload_max_filesize) > 0) {

@@ -340,7 +340,7 @@ static PHP_METHOD(Process, __construct)
 {
 	ZEND_PARSE_PARAMETERS_START(0, -1)
 	ZEND_PARSE_PARAMETERS_END();
-	howdah_swoole_refuse("Swoole\\Process", "this server starts its own workers; use proc_open() for others");
+	howdah_swoole_refuse("Swoole\\Process", "this server starts its own workers; use proc_open() for other processes");
 }
 
 ZEND_BEGIN_ARG_INFO_EX(arginfo_kill, 0, 0, 1)

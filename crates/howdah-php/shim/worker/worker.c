@@ -209,7 +209,7 @@ static PHP_FUNCTION(frankenphp_handle_request)
 		                     0);
 		RETURN_THROWS();
 	case HOWDAH_WORKER_STOPPING:
-		howdah_logf(LOG_WARNING, "WorkerIgnoresStop: the worker script asks for a request after it was told that there are no more (frankenphp_handle_request() returned false); it is ended");
+		howdah_logf(LOG_WARNING, "WorkerIgnoresStop: the worker script asks for a request after it was told that there are no more (frankenphp_handle_request() returned false); the script is terminated");
 		zend_throw_unwind_exit();
 		RETURN_THROWS();
 	case HOWDAH_WORKER_BOOTING:
@@ -364,11 +364,11 @@ static int explain(char *why, size_t cap)
 		return HOWDAH_WORKER_BOOT_FAILED;
 	}
 	if (EG(exit_status) != 0) {
-		snprintf(why, cap, "it ended with exit status %d before it asked for a request",
+		snprintf(why, cap, "the script ended with exit status %d before it asked for a request",
 		         EG(exit_status));
 		return HOWDAH_WORKER_BOOT_FAILED;
 	}
-	snprintf(why, cap, "it ended without a call of frankenphp_handle_request()");
+	snprintf(why, cap, "the script ended without calling frankenphp_handle_request()");
 	return HOWDAH_WORKER_NEVER_ASKED;
 }
 

@@ -13,7 +13,7 @@ pub(super) fn append_text(out: &mut String, backends: &[BackendRow]) {
     for b in backends {
         let _ = writeln!(
             out,
-            "  {} {}: {} busy of {}, {} kept; {} requests, {} connects, {} failures, {} overflows {}",
+            "  {} {}: {} of {} connections busy, {} idle; {} requests, {} connections opened, {} failures, backlog full {} times {}",
             b.address,
             b.state,
             b.busy,
@@ -36,7 +36,7 @@ pub(super) fn append_proxied_text(out: &mut String, servers: &[ServerRow]) {
     for s in servers {
         let _ = write!(
             out,
-            "  {} {}: {} busy, {} kept; {} requests, {} connects, {} failures",
+            "  {} {}: {} connections busy, {} idle; {} requests, {} connections opened, {} failures",
             s.address, s.state, s.busy, s.kept, s.requests, s.connects, s.failures
         );
         let _ = match &*s.why {

@@ -26,7 +26,7 @@ pub(super) fn append_text(out: &mut String, cache: &CacheStatus) {
     for site in &cache.sites {
         let _ = writeln!(
             out,
-            "  {}: {} hits, {} stale, {} stored, {} purges and writes; {}.{} % of requests from the store",
+            "  {}: {} hits, {} stale, {} stored, {} purges and writes; {}.{} % of requests answered from the cache",
             site.site,
             site.hits,
             site.stale,
@@ -36,7 +36,7 @@ pub(super) fn append_text(out: &mut String, cache: &CacheStatus) {
             site.hit_permille % 10
         );
         append_checks(out, site);
-        append_counts(out, "    passes", site.passes.iter().cloned());
+        append_counts(out, "    not from the cache", site.passes.iter().cloned());
         if let Some(text) = site.fitness.message() {
             let _ = writeln!(out, "    {text}");
         }

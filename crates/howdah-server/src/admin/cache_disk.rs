@@ -8,7 +8,7 @@ use crate::cache::DiskStatus;
 /// Appends the disk store's part of the status page as text.
 pub(super) fn append_text(out: &mut String, disk: &DiskStatus) {
     let state = match (&disk.condition, disk.indexing) {
-        (Some(fault), _) => format!(", not written: {fault}"),
+        (Some(fault), _) => format!(", no pages are written: {fault}"),
         (None, true) => ", being scanned".to_owned(),
         (None, false) => String::new(),
     };
@@ -72,7 +72,7 @@ mod tests {
         disk.faults = vec![("DiskFull".to_owned(), 2)];
         let full = text(&disk);
         let (first, rest) = full.split_once('\n').unwrap();
-        assert_eq!(first, format!("{counts}, not written: DiskFull"));
+        assert_eq!(first, format!("{counts}, no pages are written: DiskFull"));
         assert!(
             rest.starts_with("    faults") && rest.contains("DiskFull"),
             "{rest}"

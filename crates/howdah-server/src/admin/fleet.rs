@@ -9,20 +9,23 @@ use super::format::MetricsText;
 /// Appends the fleet's part of the status page as text.
 pub(super) fn append_text(out: &mut String, fleet: &FleetStatus) {
     let lease = match fleet.lease_left > 0.0 {
-        true => format!("stored pages are served for {:.1} s", fleet.lease_left),
-        false => "no stored page is served".to_owned(),
+        true => format!(
+            "stored pages may be served for another {:.1} s",
+            fleet.lease_left
+        ),
+        false => "no stored pages are served".to_owned(),
     };
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "  fleet: {} of {} members, by {}; {lease}; {} writes, {} of them unconfirmed",
+        "  fleet: member {} of {}, connected through {}; {lease}; {} writes, {} of them unconfirmed",
         fleet.member, fleet.members, fleet.valkey, fleet.writes, fleet.let_go
     );
     if !fleet.others.is_empty() {
-        let _ = writeln!(out, "    others: {}", fleet.others.join(", "));
+        let _ = writeln!(out, "    other members: {}", fleet.others.join(", "));
     }
     if !fleet.silent.is_empty() {
-        let _ = writeln!(out, "    silent: {}", fleet.silent.join(", "));
+        let _ = writeln!(out, "    silent members: {}", fleet.silent.join(", "));
     }
     let renders = fleet.renders.iter().filter(|(_, n)| *n > 0);
     let renders: Vec<String> = renders.map(|(name, n)| format!("{n} {name}")).collect();
@@ -68,7 +71,7 @@ mod tests {
             append_text(&mut out, fleet);
             out
         };
-        let first = "  fleet: m1 of 3 members, by redis://v; stored pages are served for 1.2 s; 7 writes, 2 of them unconfirmed\n";
+        let first = "  fleet: member m1 of 3, connected through redis://v; stored pages may be served for another 1.2 s; 7 writes, 2 of them unconfirmed\n";
         assert_eq!(text(&fleet), first);
         fleet.lease_left = 0.0;
         fleet.others = vec!["m2".to_owned(), "m3".to_owned()];
@@ -77,7 +80,7 @@ mod tests {
         fleet.trouble = "no route".to_owned();
         assert_eq!(
             text(&fleet),
-            "  fleet: m1 of 3 members, by redis://v; no stored page is served; 7 writes, 2 of them unconfirmed\n    others: m2, m3\n    silent: m3\n    renders shared: 4 Taken\n    no route\n"
+            "  fleet: member m1 of 3, connected through redis://v; no stored pages are served; 7 writes, 2 of them unconfirmed\n    other members: m2, m3\n    silent members: m3\n    renders shared: 4 Taken\n    no route\n"
         );
     }
 }

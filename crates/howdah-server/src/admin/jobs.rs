@@ -39,7 +39,7 @@ pub struct JobStatus {
     /// The job's last run on any member of the fleet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetRun>,
-    /// Scheduled runs on other members of the fleet.
+    /// Scheduled runs that other members of the fleet carried out.
     pub runs_elsewhere: u64,
 }
 

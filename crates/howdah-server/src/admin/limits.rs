@@ -42,7 +42,11 @@ pub(super) fn append_text(out: &mut String, limits: &LimitsStatus) {
         );
     }
     if limits.forgotten > 0 {
-        let _ = writeln!(out, "limits: {} clients forgotten early", limits.forgotten);
+        let _ = writeln!(
+            out,
+            "limits: the counters of {} clients were dropped early, because the table was full",
+            limits.forgotten
+        );
     }
 }
 

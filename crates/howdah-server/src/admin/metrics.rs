@@ -136,7 +136,7 @@ families! {
         howdah_job_processes Gauge [job] "Running processes of the job.";
         howdah_job_memory_bytes Gauge [job] "Resident memory of the job's processes, without their child processes.";
         howdah_job_starts_total Counter [job] "Processes that were started for the job.";
-        howdah_job_runs_elsewhere_total Counter [job] "Scheduled runs on other members of the fleet.";
+        howdah_job_runs_elsewhere_total Counter [job] "Scheduled runs that other members of the fleet carried out.";
         howdah_job_output_lines_dropped_total Counter [job] "Output lines that were not logged because there were too many.";
         howdah_job_last_end_timestamp_seconds Gauge [job] "Time at which the job's last process exited.";
         howdah_job_failures_total Counter [job, name] "Failures of the job by name.";
@@ -148,7 +148,7 @@ families! {
         howdah_backend_requests_total Counter [pool, address, health] "Requests that the server answered.";
         howdah_backend_connects_total Counter [pool, address, health] "Connections that were opened to the server.";
         howdah_backend_failures_total Counter [pool, address, health] "Failed attempts to use the server.";
-        howdah_backend_overflows_total Counter [pool, address, health] "How often the server's backlog was full (FastCGI only).";
+        howdah_backend_overflows_total Counter [pool, address, health] "Times that the server's backlog was full (FastCGI only).";
     }
     "The page cache" {
         howdah_cache_entries Gauge [] "Pages and variants in memory.";

@@ -154,10 +154,10 @@ mod tests {
         let mut updated = status();
         updated.pools[0].php_update = Some(PhpUpdateStatus {
             version: "8.2.36".into(),
-            state: "it will be used once the package manager has finished".into(),
+            state: "the PHP on disk will be used once the package manager has finished".into(),
         });
         let page = text(&updated);
-        let line = "\n  PHP 8.2.1 in memory, 8.2.36 on disk: it will be used once the package manager has finished\n";
+        let line = "\n  PHP 8.2.1 in memory, 8.2.36 on disk: the PHP on disk will be used once the package manager has finished\n";
         assert!(page.contains(line), "{page}");
         let name = "howdah_pool_php_outdated{pool=\"w\\\"w\",disk";
         let updated = metrics(&updated, true);

@@ -60,7 +60,7 @@ pub(super) fn text(s: &ServerStatus) -> String {
     if s.turns.long > 0 {
         let _ = writeln!(
             out,
-            "event loop: {} over 1 ms, the longest {:.1} ms ({})",
+            "event loop: {} longer than 1 ms, the longest {:.1} ms ({})",
             plural(s.turns.long, "turn"),
             s.turns.longest * 1e3,
             s.turns.doing
@@ -115,7 +115,7 @@ fn pool(out: &mut String, p: &PoolStatus) {
     }
     let _ = writeln!(
         out,
-        "  {} active (at most {}), {} idle; queue {} of {} (at most {}); {} requests, {} slow, max_children reached {} times",
+        "  {} active (highest {}), {} idle; queue {} of {} (highest {}); {} requests, {} slow, max_children reached {} times",
         p.active_processes,
         p.max_active_processes,
         p.idle_processes,

@@ -72,7 +72,8 @@ pub fn execute_command(
 ) -> Result<String, String> {
     let Some(cache) = cache else {
         return Err(
-            "CacheOff: no site uses the page cache; set `cache = \"on\"` or --cache on".to_owned(),
+            "CacheOff: no site uses the page cache; set `cache = \"on\"` or pass `--cache on`"
+                .to_owned(),
         );
     };
     match command {

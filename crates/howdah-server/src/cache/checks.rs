@@ -186,7 +186,7 @@ pub fn compare(page: &Object, status: u16, fields: &[OwnedHeader], body: &[u8]) 
     }
     if status != page.status {
         return CheckFinding::Different(format!(
-            "the stored status is {}, the fresh one {status}",
+            "the stored status is {}, but the fresh status is {status}",
             page.status
         ));
     }
@@ -195,7 +195,7 @@ pub fn compare(page: &Object, status: u16, fields: &[OwnedHeader], body: &[u8]) 
     }
     for name in ["Content-Type", "Location"] {
         if fresh(name) != page.field(name.as_bytes()) {
-            return CheckFinding::Different(format!("{name} differs"));
+            return CheckFinding::Different(format!("the header {name} differs"));
         }
     }
     match compare::compare_bodies(&page.body, body) {
@@ -206,7 +206,7 @@ pub fn compare(page: &Object, status: u16, fields: &[OwnedHeader], body: &[u8]) 
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
-                "differs from byte {} (line {}): {} bytes stored, {} fresh",
+                "the body differs from byte {} on (line {}): {} bytes of the stored page, {} bytes of the fresh one",
                 place.first, place.line, place.stored_bytes, place.fresh_bytes
             );
             CheckFinding::Different(text)

@@ -108,7 +108,7 @@ pub(super) fn explain_here(
         Lookup::Pass { why, cookie } => {
             let _ = writeln!(out, "bypasses the cache: {why}: {}", why.meaning());
             if let Some(cookie) = cookie {
-                let _ = writeln!(out, "  the cookie `{}`", cookie.escape_ascii());
+                let _ = writeln!(out, "  because of the cookie `{}`", cookie.escape_ascii());
             }
             false
         }
@@ -122,7 +122,7 @@ pub(super) fn explain_here(
         for write in part.reasons.writes() {
             let _ = writeln!(
                 out,
-                "pages were invalidated by {} ({} times, {} s ago)",
+                "pages were invalidated by {} ({} times, most recently {} s ago)",
                 write.text,
                 write.times,
                 now().saturating_sub(write.at) / 1000
@@ -156,11 +156,11 @@ fn describe_stored(out: &mut String, page: &Object, state: PageState) {
         PageState::Fresh => "fresh",
         PageState::Grace => "expired, served while a new page is rendered",
         PageState::IfError => "expired, served only if PHP fails",
-        PageState::Stale => "kept for validation",
+        PageState::Stale => "expired, kept only for revalidation",
     };
     let _ = writeln!(
         out,
-        "stored: {state}; status {}, {} bytes, {} s old, {} s to live",
+        "stored: {state}; status {}, {} bytes, {} s old, time to live {} s",
         page.status,
         page.body.len(),
         page.freshness.age(at) / 1000,
@@ -182,7 +182,7 @@ fn describe_missing(
 ) -> bool {
     let _ = writeln!(
         out,
-        "not stored; PHP would see {}",
+        "not stored; PHP would see the URL {}",
         key.target().escape_ascii()
     );
     let variant = lookup::selected_variant(cache, key, request);
@@ -191,7 +191,7 @@ fn describe_missing(
         .and_then(|variant| describe_prospects(out, cache, part, &variant));
     if let Some(variants) = cache.memory.variants(key.as_bytes()) {
         for name in variants.names() {
-            let _ = writeln!(out, "varies by {}", name.escape_ascii());
+            let _ = writeln!(out, "the page varies by the header {}", name.escape_ascii());
         }
     }
     last.is_none_or(|pass| matches!(pass, Pass::DatabaseWrite | Pass::OutdatedRender))
@@ -205,7 +205,7 @@ fn describe_prospects(
     variant: &Variant,
 ) -> Option<Pass> {
     if cache.memory.may_be_on_disk(&variant.key, now()) {
-        out.push_str("the page may be on disk; a request would check that\n");
+        out.push_str("the page may be stored on disk; only a request checks the disk\n");
     }
     if cache.coalescer.is_rendering(&variant.key) {
         out.push_str("the page is being rendered\n");
@@ -224,7 +224,7 @@ fn describe_prospects(
         match admission.decide(&variant.key, part.epoch(), now(), None) {
             AdmissionStep::Render => "the page is rendered for the cache when it is next requested\n",
             AdmissionStep::Observe => "the response to the next GET request shows whether the page can be stored\n",
-            AdmissionStep::Pass(Pass::PassedBefore) => "the page is not rendered for the cache again yet\n",
+            AdmissionStep::Pass(Pass::PassedBefore) => "it is too early to render the page for the cache again\n",
             AdmissionStep::Pass(_) => "the page is not rendered for the cache until the response to a GET request can be stored\n",
         },
     );

@@ -28,7 +28,7 @@ pub(super) struct FleetExplanation {
     member: String,
     /// For how many seconds this server may continue to serve stored pages without Valkey; 0 if it may serve none.
     lease_left: f64,
-    /// Silent members. While there are any, no member serves stored pages.
+    /// Members that are silent. While any member is silent, no member serves stored pages.
     silent: Vec<String>,
     /// What happens on the other members; `None` for a member that has not answered.
     answers: BTreeMap<String, Option<String>>,

@@ -218,7 +218,7 @@ fn tag_purges(request: &RequestHead, soft: bool) -> Result<Vec<PurgeCommand>, Pu
     for (name, syntax, softly) in FIELDS {
         for value in request.header_all(name) {
             let tags = purge::tag_purges(syntax, value).ok_or(PurgeRefused::Unreadable(
-                "the request has more tags, or longer ones, than a page can have",
+                "the request has more tags, or longer tags, than a page can have",
             ))?;
             add(tags, soft || softly);
         }

@@ -247,7 +247,7 @@ pub fn apply_outside_write(part: &SiteCache, value: &[u8]) {
 /// Handles a write by a worker script outside of its requests. All pages are invalidated again, including the page of
 /// this run, because the run began before the write was known. The worker's next page may be stored.
 fn apply_worker_write(part: &SiteCache) {
-    let text = "a worker script outside of its requests";
+    let text = "a worker script, outside of its requests";
     part.reasons.record_write(text, super::now());
     invalidate_site(part);
 }

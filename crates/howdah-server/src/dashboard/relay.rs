@@ -95,7 +95,7 @@ impl<O: Operator> DashboardRelay<O> {
                     AdminCommand::Purge { .. } => {
                         call_operator(&self.shown.operator, |o| o.purge(what)).await
                     }
-                    _ => Err("the dashboard can only purge pages".to_owned()),
+                    _ => Err("the dashboard supports only purges of pages and reloads".to_owned()),
                 }
             }
         }
@@ -150,12 +150,12 @@ impl<O: Operator> RequestHandler for DashboardRelay<O> {
             }
             (b"GET" | b"HEAD", _) => match super::page_file(rest, true) {
                 Some((head, text)) => out.respond(&head, text),
-                None => respond(out, 404, "there is nothing here\n".to_owned()),
+                None => respond(out, 404, "this page does not exist\n".to_owned()),
             },
             _ => respond(
                 out,
                 405,
-                "only GET, and POST from a button, are supported\n".to_owned(),
+                "only GET is supported, and POST from the dashboard's buttons\n".to_owned(),
             ),
         }
     }

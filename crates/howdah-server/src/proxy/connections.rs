@@ -214,7 +214,10 @@ pub(super) async fn connect(server: &Arc<UpstreamServer>) -> io::Result<RequestS
         }
     });
     let connected = connected.await.unwrap_or_else(|_| {
-        let text = format!("no connection within {} s", CONNECT_TIMEOUT.as_secs());
+        let text = format!(
+            "the connection was not established within {} s",
+            CONNECT_TIMEOUT.as_secs()
+        );
         Err(io::Error::new(io::ErrorKind::TimedOut, text))
     });
     server

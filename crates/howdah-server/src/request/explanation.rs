@@ -188,13 +188,17 @@ impl Display for RequestExplanation {
                     &format!("not from the page cache, {reason}: {meaning}"),
                 )?;
                 match cookie {
-                    Some(cookie) => write_escaped_line(f, 2, &format!("the cookie `{cookie}`")),
+                    Some(cookie) => {
+                        write_escaped_line(f, 2, &format!("because of the cookie `{cookie}`"))
+                    }
                     None => Ok(()),
                 }
             }
-            Some(CacheDecision::Asked { command }) => {
-                write_escaped_line(f, 0, &format!("perhaps from the page cache: {command}"))
-            }
+            Some(CacheDecision::Asked { command }) => write_escaped_line(
+                f,
+                0,
+                &format!("perhaps from the page cache; to find out, run: {command}"),
+            ),
         }
     }
 }
@@ -245,7 +249,7 @@ impl Display for ExplainedResponse {
             ResponseKind::Proxy => write!(f, "proxied to {}", self.servers.join(" or "))?,
             ResponseKind::Redirect => write!(f, "redirect to {}", text(&self.location))?,
             ResponseKind::Return => f.write_str("a text from the configuration")?,
-            ResponseKind::Options => f.write_str("the methods that are allowed")?,
+            ResponseKind::Options => f.write_str("the list of allowed methods")?,
             ResponseKind::Error => {
                 f.write_str(self.error.unwrap_or_default())?;
                 if let Some(page) = &self.file {

@@ -33,7 +33,7 @@ use howdah_site::site::condition::cookies;
 const ABANDONING_CLIENT_MESSAGE: &str = "the client requests scripts and disconnects while they run, and such clients already occupy three quarters of the processes";
 
 /// The log message about a request whose client has too many scripts bail out.
-const BAILOUT_MESSAGE: &str = "PHP has bailed out of more than ten scripts per second of this client (memory or time exhausted, a fatal error), and each of them costs a process";
+const BAILOUT_MESSAGE: &str = "PHP bails out of more than ten of this client's scripts per second (memory or time exhausted, or a fatal error), and each time a process has to be replaced";
 
 /// The limits under which a request has been counted.
 #[derive(Default)]

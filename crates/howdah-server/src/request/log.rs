@@ -18,7 +18,8 @@ use howdah_log::log::access::{AccessEntry, basic_user};
 
 /// The message about a connection that is closed because its client floods it or breaks the protocol.
 const CONNECTION_ENDED_MESSAGE: &str = "the connection was closed";
-const BUG_REPORT_MESSAGE: &str = "a request failed; please report this";
+const BUG_REPORT_MESSAGE: &str =
+    "a request failed because of a bug in the server; please report it";
 
 impl Front {
     /// Counts a request that has been answered, and writes its line into the access log. Returns how long the request

@@ -26,7 +26,8 @@ const MAX_CONNECTIONS: u32 = 128;
 const MAX_TURN: Duration = Duration::from_secs(5);
 
 /// The text of a 404.
-const NOT_FOUND_TEXT: &str = "the paths are / /livez /readyz /status /status?json /metrics";
+const NOT_FOUND_TEXT: &str =
+    "not found; the paths are /, /livez, /readyz, /status, /status?json and /metrics";
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 /// Handles the requests of the status listener.

@@ -54,7 +54,7 @@ impl fmt::Display for PasswordHashError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PasswordHashError::UnknownFormat => f.write_str(
-                "not a hashed password (bcrypt, apr1, SHA-1 or crypt): create the line with `htpasswd -B`",
+                "the password is not hashed (bcrypt, apr1, SHA-1 or crypt): create the line with `htpasswd -B`",
             ),
             PasswordHashError::TooExpensive => write!(
                 f,

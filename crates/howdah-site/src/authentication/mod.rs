@@ -95,10 +95,10 @@ pub enum NotAuthenticated {
 impl fmt::Display for NotAuthenticated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotAuthenticated::NoCredentials => f.write_str("no credentials"),
+            NotAuthenticated::NoCredentials => f.write_str("the request has no credentials"),
             NotAuthenticated::WrongPassword => f.write_str("unknown user or wrong password"),
             NotAuthenticated::NotAdmitted => {
-                f.write_str("the user is not one of those that auth_basic_require admits")
+                f.write_str("auth_basic_require does not admit this user")
             }
             NotAuthenticated::Unreadable(why) => why.fmt(f),
             NotAuthenticated::Busy => f.write_str("too many passwords are being checked"),

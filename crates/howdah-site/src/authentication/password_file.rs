@@ -43,7 +43,7 @@ impl Passwords {
             let (user, hash) = (parts.next().unwrap_or_default(), parts.next());
             let parsed = match hash {
                 Some(hash) => PasswordHash::parse(hash).map_err(|why| why.to_string()),
-                None => Err("not `user:hash`".to_owned()),
+                None => Err("the line is not `user:hash`".to_owned()),
             };
             match parsed {
                 Ok(_) if passwords.users.contains_key(user) => {}

@@ -27,7 +27,7 @@ pub struct InvalidRate;
 
 impl fmt::Display for InvalidRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected requests a second, minute or hour: `10/s`, `30/m` or `100/h`")
+        f.write_str("expected a number of requests per second, minute or hour, such as `10/s`, `30/m` or `100/h`")
     }
 }
 

@@ -118,7 +118,7 @@ pub fn check_rule(rule: &SiteRule) -> Vec<ConfigError> {
             }
             let redirect = [301, 302, 303, 304, 307, 308].contains(status);
             if !(200..600).contains(status) || redirect {
-                let may = "200 to 599; for a redirect, use `redirect`";
+                let may = "from 200 to 599; for a redirect, use `redirect`";
                 errors.push(ConfigError::BadStatus(status.to_string(), may));
             }
         }

@@ -68,7 +68,7 @@ impl fmt::Display for ConfigError {
             ConfigError::BadStatus(status, allowed) => {
                 write!(
                     f,
-                    "status `{status}` cannot be used here; it may be {allowed}"
+                    "status `{status}` cannot be used here; the status must be {allowed}"
                 )
             }
             ConfigError::Template(error) => error.fmt(f),
@@ -146,7 +146,7 @@ impl fmt::Display for ConfigError {
                 write!(f, "no user could log in: cannot read {why}")
             }
             ConfigError::NetworkFile(why) => write!(f, "from_file: {why}"),
-            ConfigError::NoSite => f.write_str("there is no site"),
+            ConfigError::NoSite => f.write_str("no site is configured"),
         }
     }
 }

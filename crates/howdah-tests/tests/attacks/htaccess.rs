@@ -406,8 +406,8 @@ fn lines_without_effect_are_named_at_the_start_by_check_and_once_in_the_log() {
         .pool("max_children = 2")
         .start();
     let lines = [
-        "site/.htaccess:3: `Deny from example.org`: names of hosts are not looked up",
-        "staff/.htaccess:2: `Require ldap-user ann`: is not supported: no client meets it",
+        "site/.htaccess:3: `Deny from example.org`: host names are not looked up",
+        "staff/.htaccess:2: `Require ldap-user ann`: is not supported: no client meets this requirement",
     ];
     let log = fixture.howdah.process.log();
     for line in lines {

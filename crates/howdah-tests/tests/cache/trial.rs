@@ -73,8 +73,14 @@ fn dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
         "the response comes from the visitor's own run"
     );
     assert_eq!(checks(&fixture, "different"), 1);
-    let line = fixture.wait_for_log(&["DryRunDiffers", "/page.php: differs from byte 16 (line 2)"]);
-    assert!(line.contains("2 bytes stored, 2 fresh"), "{line}");
+    let line = fixture.wait_for_log(&[
+        "DryRunDiffers",
+        "/page.php: the body differs from byte 16 on (line 2)",
+    ]);
+    assert!(
+        line.contains("2 bytes of the stored page, 2 bytes of the fresh one"),
+        "{line}"
+    );
     assert!(
         !line.contains("24.99"),
         "the log must not contain the text of the page"
@@ -114,8 +120,11 @@ fn shadow_finds_what_the_cache_could_not_see_and_heals_it() {
         hit(f);
         checks(f, "different") > 0
     });
-    fixture.wait_for_log(&["ShadowDiffers", "/page.php: differs from byte 16 (line 2)"]);
-    fixture.wait("the fresh page to be served", |f| hit(f).contains("24.99"));
+    fixture.wait_for_log(&[
+        "ShadowDiffers",
+        "/page.php: the body differs from byte 16 on (line 2)",
+    ]);
+    fixture.wait("the fresh page is served", |f| hit(f).contains("24.99"));
     assert_eq!(checks(&fixture, "different"), 1);
 
     fixture.write("private", "");

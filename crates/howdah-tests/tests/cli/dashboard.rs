@@ -100,7 +100,7 @@ fn dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
     );
     let shown = text(&mut browser, "main");
     for words in [
-        "a second",
+        "per second",
         "Pool www Ready",
         "PHP 8",
         "GET /hold.php?gate=long&name=%3Cimg",

@@ -300,11 +300,17 @@ fn php_update_is_in_the_status_and_a_reload_takes_it_at_once() {
     fixture.wait("the update in the status", |f| !update(f).is_null());
     let text = fixture.control(&["status"]).stdout;
     let text = String::from_utf8_lossy(&text);
-    assert!(text.contains(" on disk: it will be used "), "{text}");
+    assert!(
+        text.contains(" on disk: the PHP on disk will be used "),
+        "{text}"
+    );
     let (code, said) = howdah_check(&fixture.howdah.directory().join("howdah.toml"));
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("advice: pool.www: PHP "), "{said}");
-    assert!(said.contains(" on disk: it will be used "), "{said}");
+    assert!(
+        said.contains(" on disk: the PHP on disk will be used "),
+        "{said}"
+    );
     fixture.reload();
     assert!(update(&fixture).is_null());
     fixture.wait("other children only", |f| {

@@ -528,7 +528,7 @@ fn explain_lists_the_rules_and_why_they_do_not_match() {
         format!("  {name}:26 deny 403, glob \"/*.html\": no (glob)\n"),
         format!("  {name}:29 return 204, path \"/index.php\": no (path)\n"),
         format!(
-            "  {name}:33 rewrite /index.php?shop=1, path \"/buy\": yes, now /index.php?shop=1\n"
+            "  {name}:33 rewrite /index.php?shop=1, path \"/buy\": yes, rewritten to /index.php?shop=1\n"
         ),
         "  try_files $uri $uri/: the script /index.php\nscript ".to_owned(),
         "SCRIPT_NAME /index.php, query shop=1&b, pool www\n".to_owned(),

@@ -567,7 +567,7 @@ fn mistakes_in_limits_are_reported_at_once_with_what_would_do() {
     let (code, said) = howdah_check(&file);
     assert_eq!(code, Some(3), "{said}");
     for expected in [
-        "a.toml:4:8: rate: expected requests a second, minute or hour: `10/s`, `30/m` or `100/h`, found `10`",
+        "a.toml:4:8: rate: expected a number of requests per second, minute or hour, such as `10/s`, `30/m` or `100/h`, found `10`",
         "a.toml:7:12: limit_by: `a:b` is not a valid header name",
         "a.toml:10:12: limit_by: expected the prefix lengths of a network, `network /24 /56`",
         "a.toml:13:12: limit_by: expected `address`, `network /24 /56` (IPv4, then IPv6), `header NAME`, `cookie NAME` or `all`, found `adress`",

@@ -63,7 +63,7 @@ impl fmt::Display for OpenError {
         match self {
             OpenError::InUse { process } => write!(
                 f,
-                "DirectoryInUse: another server (process {process}) uses the directory; give each server its own"
+                "DirectoryInUse: another server (process {process}) uses the directory; give each server a directory of its own"
             ),
             OpenError::NotACache { name } => write!(
                 f,
@@ -149,12 +149,12 @@ impl CacheDirectory {
             }
         }
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
-            .map_err(io("create the directory private"))?;
+            .map_err(io("make the directory private"))?;
         let lock = acquire_lock(&path.join("lock"), patience)?;
         for name in ["objects", "new"] {
             match private_dir_builder().create(path.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(io("create a directory in it")(error));
+                    return Err(io("create a subdirectory")(error));
                 }
                 _ => {}
             }
@@ -233,7 +233,7 @@ fn acquire_lock(path: &Path, patience: Duration) -> Result<File, OpenError> {
         .truncate(false)
         .mode(0o600)
         .open(path)
-        .map_err(io("open its lock"))?;
+        .map_err(io("open the lock file"))?;
     let deadline = Instant::now() + patience;
     loop {
         match file.try_lock() {
@@ -245,7 +245,7 @@ fn acquire_lock(path: &Path, patience: Duration) -> Result<File, OpenError> {
                 let process = fs::read_to_string(path).unwrap_or_default();
                 return Err(OpenError::InUse { process });
             }
-            Err(TryLockError::Error(error)) => return Err(io("lock it")(error)),
+            Err(TryLockError::Error(error)) => return Err(io("lock the directory")(error)),
         }
     }
     // The process id is only for a message.

@@ -13,25 +13,25 @@ use super::journal::FreshStart;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, IntoStaticStr, VariantArray)]
 #[repr(u8)]
 pub enum DiskFault {
-    /// A page's file has the wrong length; it was removed.
+    /// A page's file has the wrong length; the file was removed.
     FileTruncated,
-    /// A page's file does not match its checksum; it was removed.
+    /// A page's file does not match its checksum; the file was removed.
     FileCorrupt,
-    /// A file has another version of the format, or is not a page; it was removed.
+    /// A file has another version of the format, or is not a page; the file was removed.
     FileForeign,
-    /// A page's file contains another page than its name says; it was removed.
+    /// A page's file contains a different page than the file's name says; the file was removed.
     FileMisplaced,
     /// A page's file could not be read.
     FileUnreadable,
-    /// There is no room for a page on the disk; pages are kept in memory.
+    /// There is no room for a page on the disk; pages are stored only in memory.
     DiskFull,
-    /// The directory cannot be written to; pages are kept in memory.
+    /// The directory cannot be written to; pages are stored only in memory.
     DiskUnwritable,
-    /// After an upgrade, the previous process uses the directory until it exits; pages are kept in memory.
+    /// Until the previous process exits after an upgrade, it uses the directory; pages are stored only in memory.
     DiskHeld,
     /// The disk is too slow: a page was not written, or not read.
     DiskBusy,
-    /// A page's description exceeds a file's limit; the page is kept in memory.
+    /// A page's description exceeds the limit for a file; the page is stored only in memory.
     DescriptionTooLong,
     /// Purges cannot be recorded; the journal was removed, so the cache is empty at the next start.
     JournalFailed,
@@ -39,7 +39,7 @@ pub enum DiskFault {
     JournalCorrupt,
     /// The machine stopped before the cache was closed, so the cache began empty.
     MachineStopped,
-    /// The clock is earlier than when pages were stored, so the cache began empty.
+    /// The clock shows an earlier time than when pages were stored, so the cache began empty.
     ClockWentBack,
 }
 

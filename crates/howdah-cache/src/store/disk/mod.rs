@@ -220,7 +220,7 @@ impl DiskStore {
                 .name(name.to_owned())
                 .spawn(body)
                 .map(|thread| lock(&disk.threads).push(thread))
-                .map_err(io("start a thread for it"))
+                .map_err(io("start a thread"))
         };
         let writer = Writer::new(shared.clone(), inbox);
         thread("cache-write", Box::new(move || writer.run()))?;

@@ -153,7 +153,7 @@ impl Supervisor {
         let missing = self.php_update.missing_in(php);
         if !missing.is_empty() {
             let message = format!(
-                "PHP {} has started without {}, which it had before",
+                "PHP {} has started without {}, which the previous PHP had",
                 php.version,
                 missing.join(", ")
             );
@@ -197,7 +197,10 @@ impl Supervisor {
                     try_at: now,
                     last_failure: String::new(),
                 };
-                self.publish_change(&change, "it will be used once its files stop changing");
+                self.publish_change(
+                    &change,
+                    "the PHP on disk will be used once its files stop changing",
+                );
                 self.php_update.change = Some(change);
             }
         }
@@ -219,7 +222,7 @@ impl Supervisor {
             match package_manager::is_at_work() {
                 true => self.publish_change(
                     &change,
-                    "it will be used once the package manager has finished",
+                    "the PHP on disk will be used once the package manager has finished",
                 ),
                 false => {
                     let why = self.both_versions(&change.version);

@@ -443,7 +443,7 @@ impl Supervisor {
                     self.restart_failed(&name, &message);
                 }
                 ZygoteMessage::Report(..) | ZygoteMessage::ProtocolError(_) => {
-                    let why = "a zygote that is not ready yet reported something else";
+                    let why = "a zygote reported something else before it was ready";
                     self.restart_failed("ZygoteProtocolError", why);
                 }
                 ZygoteMessage::Closed => {

@@ -391,7 +391,7 @@ impl Supervisor {
     fn check_is_starting(&self, report: &str, generation: u64) -> Result<(), ProtocolError> {
         match self.zygote {
             ZygoteState::Starting { .. } if generation == self.generation => Ok(()),
-            _ => Err(ProtocolError::of(report, "it was already ready")),
+            _ => Err(ProtocolError::of(report, "the zygote was already ready")),
         }
     }
 

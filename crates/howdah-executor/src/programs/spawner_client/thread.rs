@@ -161,7 +161,7 @@ impl ClientThread {
                     }
                 }
                 SpawnerMessage::Malformed => {
-                    break Some(protocol_error("something that is not a report"));
+                    break Some(protocol_error("a message that cannot be parsed"));
                 }
             }
         };
@@ -180,7 +180,7 @@ impl ClientThread {
             SpawnerReport::Started { id, pid } => {
                 self.has_started_program = true;
                 if !self.client.report_event(id, ProcessEvent::Started(pid)) {
-                    return Err(protocol_error("the start of the same process twice"));
+                    return Err(protocol_error("two reports that the same process started"));
                 }
             }
             SpawnerReport::NotStarted { id, errno } => {
@@ -300,7 +300,7 @@ fn kill(spawner: &LaunchedProcess, silence: Duration) -> (String, String) {
 }
 
 fn protocol_error(what: &str) -> (String, String) {
-    let text = format!("the spawner reported {what}; it is killed and replaced");
+    let text = format!("the spawner sent {what}; the spawner is killed and replaced");
     ("SpawnerProtocolError".to_owned(), text)
 }
 

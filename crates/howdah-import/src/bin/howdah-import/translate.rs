@@ -103,7 +103,7 @@ fn summary(file: &Path, list: &Path, import: &ImportResult) -> String {
         );
     }
     text + &format!(
-        "read {}, then: howdah check --config {}\n",
+        "read {}, then run: howdah check --config {}\n",
         list.display(),
         file.display()
     )

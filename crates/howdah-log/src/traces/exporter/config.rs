@@ -31,7 +31,7 @@ impl fmt::Display for ExporterConfigError {
             ExporterConfigError::Endpoint => {
                 "expected the URL of a collector that accepts OTLP over HTTP, such as `http://127.0.0.1:4318`"
             }
-            ExporterConfigError::Header => "this is not a header that can be sent",
+            ExporterConfigError::Header => "this header cannot be sent",
         })
     }
 }

@@ -36,7 +36,7 @@ const STATUSES = {
   303: 'see other', 304: 'not modified', 307: 'temporary redirect', 308: 'permanent redirect', 400: 'bad request',
   401: 'password needed', 403: 'forbidden', 404: 'not found', 405: 'method not allowed', 408: 'client too slow',
   413: 'upload too large', 421: 'wrong host', 429: 'too many requests', 431: 'header too large',
-  499: 'the client disconnected first', 500: 'error of the application', 502: 'PHP or the upstream failed',
+  499: 'the client disconnected first', 500: 'application error', 502: 'PHP or the upstream failed',
   503: 'overloaded or down', 504: 'took too long', 508: 'proxy loop',
 };
 

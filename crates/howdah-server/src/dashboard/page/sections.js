@@ -24,7 +24,7 @@ export function pool(p) {
     el('h2', `Pool ${p.pool} `, el('small', el(/^(Ready|Asleep)$/.test(p.state) ? 'span.good' : 'span.bad', p.state),
       [p.process_manager, php, `up ${time(p.uptime)}`].filter(Boolean).map((text) => `, ${text}`).join(''))),
     el('div', `${p.active_processes} busy, ${p.idle_processes} idle`, p.max_children > 0 && `, at most ${p.max_children}. `,
-      p.max_children > 0 && p.max_children_reached > 0 && `All were busy when ${plural(p.max_children_reached, 'request')} arrived. `,
+      p.max_children > 0 && p.max_children_reached > 0 && `All processes were busy when ${plural(p.max_children_reached, 'request')} arrived. `,
       `${plural(p.queue, 'request')} ${p.queue === 1 ? 'waits' : 'wait'} (at most ${figure(p.max_queue)} so far, room for ${figure(p.queue_size)}).`),
     bar,
     others.length > 0 && named(`Processes of ${p.pool}`, others),
@@ -34,7 +34,7 @@ export function pool(p) {
 export function slow(s) {
   const rows = s.pools.flatMap((p) => (p.slow || []).map((row) => ({ ...row, pool: p.pool })));
   rows.sort((a, b) => b.at - a.at);
-  return el('section', el('h2', 'Slow requests ', el('small', 'that exceeded request_slowlog_timeout, with what PHP was doing')),
+  return el('section', el('h2', 'Slow requests ', el('small', 'longer than request_slowlog_timeout, with the PHP stack')),
     rows.length === 0 ? el('p.faint', 'none') : rows.map((row) => el('details', { 'data-key': `${row.at} ${row.uri}` },
       el('summary', el('span.busy-text', time(row.seconds)), ` ${row.method} ${row.uri} `,
         el('span.faint', `${new Date(row.at * 1000).toLocaleTimeString()}, pool ${row.pool}`)),
@@ -63,19 +63,19 @@ export function failures(s) {
 function cacheSite(site) {
   return el('div', { 'data-key': site.site },
     el('h3', site.site),
-    el('p', `${(site.hit_permille / 10).toFixed(1)} % of the requests since the start came from the cache: ${plural(site.hits, 'fresh page')}, ${plural(site.stale, 'older page')}. `,
-      `${plural(site.stored, 'page')} ${site.stored === 1 ? 'was' : 'were'} stored; ${plural(site.purges, 'purge or write', 'purges and writes')} made pages invalid.`),
+    el('p', `${(site.hit_permille / 10).toFixed(1)} % of the requests since the start came from the cache: ${plural(site.hits, 'fresh page')}, ${plural(site.stale, 'expired page')}. `,
+      `${plural(site.stored, 'page')} ${site.stored === 1 ? 'was' : 'were'} stored; ${plural(site.purges, 'purge or write', 'purges and writes')} invalidated pages.`),
     table(`Why not from the cache: ${site.site}`, ['why not from the cache', '#requests'],
       site.passes.filter((p) => p[1] > 0).sort((a, b) => b[1] - a[1]).map(([name, n]) => ({ key: name,
         cells: [el('td.explained', reasonName(name)), number(figure(n))] }))),
-    el('p.faint', el('code', 'howdah cache explain URL'), ' says why a page is not stored, with the line of the script.'));
+    el('p.faint', el('code', 'howdah cache explain URL'), ' shows why a page is not stored, and names the line of the script.'));
 }
 
 export function cache(s) {
   if (!s.cache) return null;
   return el('section.half', el('h2', 'Page cache ', el('small', `${plural(s.cache.entries, 'page')}, ${bytes(s.cache.bytes)} of ${bytes(s.cache.capacity)}`)),
     s.cache.disk && el(s.cache.disk.condition ? 'p.bad' : 'p.faint', s.cache.disk.condition
-      ? ['The disk is not written to: ', failureName(s.cache.disk.condition)]
+      ? ['No pages are written to disk: ', failureName(s.cache.disk.condition)]
       : `On disk: ${plural(s.cache.disk.entries, 'page')}, ${bytes(s.cache.disk.bytes)} of ${bytes(s.cache.disk.capacity)}`),
     s.cache.sites.map(cacheSite));
 }
@@ -118,7 +118,7 @@ export function limits(s) {
   const bounded = [
     ['connections of clients', s.connections.open, s.connections.limit, figure],
     ['memory for requests and responses', s.memory.used, s.memory.limit, bytes],
-    ['uploads and downloads kept on disk', s.spilled.used, s.spilled.limit, bytes],
+    ['uploads and downloads stored on disk', s.spilled.used, s.spilled.limit, bytes],
   ];
   return el('section.half', el('h2', 'Limits'),
     table('Limits of the server', ['what', '#used', '#limit', 'share'], bounded.map(([name, used, of, form]) => [el('td', name), number(form(used)), number(form(of)),

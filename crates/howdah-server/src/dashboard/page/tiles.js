@@ -21,16 +21,16 @@ function tile(title, value, unit, below, made) {
 function requests(s) {
   const now = rate(answered);
   const lines = [{ name: 'requests', kind: 'main', points: points(s, perSecond('requests'), now) }];
-  return tile('Requests', figure(now), 'a second', `${plural(s.requests_active, 'request')} in progress`,
-    graph('Requests a second', lines, figure));
+  return tile('Requests', figure(now), 'per second', `${plural(s.requests_active, 'request')} in progress`,
+    graph('Requests per second', lines, figure));
 }
 
 function errors(s) {
   const now = rate(failed, 10);
   const lines = [{ name: 'errors', kind: 'bad', points: points(s, perSecond('errors'), now) }];
   const hour = sum(s.history.errors);
-  return tile('Errors', figure(now), 'a second', `${figure(hour)} in the last hour, status 500 to 599`,
-    graph('Errors a second', lines, figure));
+  return tile('Errors', figure(now), 'per second', `${figure(hour)} in the last hour, status 500 to 599`,
+    graph('Errors per second', lines, figure));
 }
 
 function times(s) {
@@ -56,14 +56,14 @@ function connections(s) {
   const now = s.connections.open;
   const lines = [{ name: 'open', kind: 'main', points: points(s, (h, i) => h.connections[i], now) }];
   return tile('Connections', figure(now), `of ${figure(s.connections.limit)}`,
-    `${figure(rate((x) => x.connections.accepted))} new a second`, graph('Open connections', lines, figure));
+    `${figure(rate((x) => x.connections.accepted))} new connections per second`, graph('Open connections', lines, figure));
 }
 
 function cache(s) {
   if (!s.cache) {
     const now = rate((x) => x.bytes_sent);
     const lines = [{ name: 'sent', kind: 'main', points: points(s, perSecond('bytes'), now) }];
-    return tile('Data sent', bytes(now), 'a second', `${bytes(s.bytes_sent)} since the start`, graph('Data sent a second', lines, bytes));
+    return tile('Data sent', bytes(now), 'per second', `${bytes(s.bytes_sent)} since the start`, graph('Data sent per second', lines, bytes));
   }
   const share = (part, whole) => (whole > 0 ? Math.min(100, (100 * part) / whole) : null);
   const [hits, all] = [rate(fromCache, 10), rate(answered, 10)];

@@ -253,7 +253,7 @@ fn describe_step(site: &Site, step: TraceStep) -> ExplainedStep {
             let rule = &site.config().rules[number];
             let led_to = match rule.action {
                 RuleAction::Limit(_) => Some("not counted here".to_owned()),
-                _ => led_to.map(|path| format!("now {}", lossy(&path))),
+                _ => led_to.map(|path| format!("rewritten to {}", lossy(&path))),
             };
             ExplainedStep {
                 at: rule_location(rule),

@@ -84,7 +84,7 @@ fn survey_by(root: &Path, sentences_of: impl Fn(&Path) -> Vec<String>) -> Vec<St
         }
         if seen == MOST_DIRECTORIES {
             sentences.push(format!(
-                "{}: only {MOST_DIRECTORIES} directories were searched for .htaccess files; files in other directories are obeyed, too, and are reported when a request reaches them",
+                "{}: only {MOST_DIRECTORIES} directories were searched for .htaccess files; files in other directories apply as well, and are reported when a request reaches them",
                 root.display()
             ));
             break;
@@ -93,7 +93,7 @@ fn survey_by(root: &Path, sentences_of: impl Fn(&Path) -> Vec<String>) -> Vec<St
     }
     if left_out > 0 {
         sentences.push(format!(
-            "{}: {left_out} more lines of .htaccess files are not applied exactly; the log names each of them when a request reaches it",
+            "{}: {left_out} more lines of .htaccess files are not applied exactly; the log names each line when a request reaches its file",
             root.display()
         ));
     }

@@ -58,7 +58,7 @@ fn mistakes_are_named_with_file_and_line() {
     );
     refused(
         b"http {\n root '/x'y;\n}\n",
-        "nginx.conf:2: behind a closing quote",
+        "nginx.conf:2: after a closing quote",
     );
     refused(
         "a {".repeat(100_000).as_bytes(),
@@ -107,7 +107,7 @@ fn mistakes_of_apache_are_named_with_file_and_line() {
     );
     refused(b"</If>\n", "apache2.conf:1: `</If>` closes nothing");
     refused(b"<If\n</If>\n", "apache2.conf:1: `>` is missing");
-    refused(b"Include none/*.conf\n", "apache2.conf:1: no file is named");
+    refused(b"Include none/*.conf\n", "apache2.conf:1: there is no file");
     refused(b"Include .\n", "apache2.conf:1: IncludeLoop");
     refused(b"Use None a\n", "apache2.conf:1: there is no macro `None`");
     refused(
@@ -117,7 +117,7 @@ fn mistakes_of_apache_are_named_with_file_and_line() {
     let doubled = "Define A ${A}${A}\n".repeat(40);
     refused(
         format!("Define A aaaaaaaa\n{doubled}").as_bytes(),
-        "LineTooLong: with the values of its variables",
+        "LineTooLong: the line is too long with the values of its variables",
     );
     let mut macros = String::from("<Macro M0>\na\n</Macro>\n");
     for n in 1..40 {
