@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Tests the image that scripts/image.sh has made: its root is run as its user, read-only, with WordPress in it.
+"""Tests the image that scripts/image.sh has built: runs it read-only, as the image's user, with WordPress in it.
 
     scripts/image-test.py [LAYOUT [TURNS]]
 
-By default target/image/oci, and one turn of first pages, with and without files compiled in advance.
+LAYOUT is target/image/oci by default. TURNS is how often the first page of a new container is measured, with and without
+files compiled in advance; by default once.
 
-Needs root, scripts/setup-debian.sh image, and MariaDB. No container engine: namespaces, a bind mount that is
-read-only, and chroot do what one would.
+Needs root, the packages of `scripts/setup-debian.sh image`, and MariaDB. Instead of a container engine, the script uses
+namespaces, a read-only bind mount and chroot.
 """
 import glob
 import json
@@ -32,7 +33,7 @@ def run(*command, **more):
     """Runs a command; what it prints."""
     done = subprocess.run(command, capture_output=True, text=True, **more)
     if done.returncode:
-        sys.exit(f"image-test: {' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        sys.exit(f"image-test: `{' '.join(command)}` failed with status {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
@@ -44,7 +45,7 @@ def wait(what, holds):
         if value:
             return value
         time.sleep(0.005)
-    sys.exit(f"image-test: waited in vain for {what}")
+    sys.exit(f"image-test: after {PATIENCE} s, still waiting for {what}")
 
 
 def check(what, holds, shown=""):
@@ -116,7 +117,7 @@ class Container:
 
     def serves(self):
         if self.process.poll() is not None:
-            sys.exit(f"image-test: the container ended: {self.said()}")
+            sys.exit(f"image-test: the container has exited: {self.said()}")
         return "howdah: listening on" in self.said()
 
     def said(self):
@@ -210,7 +211,7 @@ def first_page(root, config, variables):
     status, page = container.get("/")
     now = time.monotonic()
     if status != 200 or "Shop" not in page:
-        sys.exit(f"image-test: no home page: {status} {page}")
+        sys.exit(f"image-test: the home page has status {status}: {page}")
     busy = container.processor() - before
     container.end(signal.SIGTERM)
     return [round(1000 * seconds) for seconds in (now - container.begun, now - begun, busy)]
@@ -223,14 +224,14 @@ def main():
     database = None
     try:
         config = json.loads(run("skopeo", "inspect", "--config", "--raw", f"oci:{layout}:server"))["config"]
-        check("the image is not root's, ends by SIGQUIT, and asks for its health without curl",
+        check("the image does not run as root, stops with SIGQUIT, and has a health check that needs no curl",
               config["User"] == "33:33" and config["StopSignal"] == "SIGQUIT"
               and config["Healthcheck"]["Test"] == ["CMD", "howdah", "status", "--quick"]
               and "8080/tcp" in config["ExposedPorts"], str(config))
         run("umoci", "unpack", "--image", f"{layout}:server", f"{scratch}/server")
         run("umoci", "unpack", "--image", f"{layout}:payload", f"{scratch}/payload")
         payload = run(f"{scratch}/payload/rootfs/usr/bin/howdah", "version")
-        check("the payload's programs find each other", "php 8." in payload, payload)
+        check("the payload's programs and libraries find each other", "php 8." in payload, payload)
         run(f"{REPOSITORY}/scripts/tarball.sh", scratch)
         run("tar", "-C", scratch, "-xzf", *glob.glob(f"{scratch}/howdah-linux-*.tar.gz"))
         said = run("env", f"PREFIX={scratch}/prefix", *glob.glob(f"{scratch}/howdah-linux-*/install.sh"))
@@ -253,7 +254,7 @@ def main():
         finally:
             run("umount", f"{root}/proc")
         print(f"image-test: {said.strip()}")
-        # As old as what was compiled, and so taken for it.
+        # The edited file keeps its time, so PHP takes the compiled file for its current form.
         edit_unnoticed(f"{root}/app/compiled.php", "<?php echo 'edited';")
 
         database = Mariadb(scratch)
@@ -264,21 +265,21 @@ def main():
         time.sleep(0.01)
         container = Container(root, config, {**variables, "PHP_UPLOAD_MAX_FILESIZE": "64M"})
         said = container.said()
-        check("the start names the variables that count, and no value",
+        check("the start prints the names of the variables that take effect, and no value",
               "HOWDAH_LISTEN, PHP_UPLOAD_MAX_FILESIZE" in said and "secret-of-w" not in said, said)
         install_wordpress(container)
         status, page = container.get("/")
         check("a visitor sees WordPress", status == 200 and "Shop" in page, page)
-        check("PHP_UPLOAD_MAX_FILESIZE=64M takes 5 MB", container.upload(5_000_000) == "0 5000000")
+        check("PHP_UPLOAD_MAX_FILESIZE=64M accepts 5 MB", container.upload(5_000_000) == "0 5000000")
         facts = json.loads(container.get("/probe.php")[1])
-        check("PHP is www-data, writes to /tmp alone, and sees the environment",
+        check("PHP runs as www-data, writes only to /tmp, and sees the environment",
               facts["uid"] == 33 and facts["app"] == facts["etc"] == facts["cache"] == "refused"
               and facts["tmp"] == "written" and facts["session"] and facts["secret"] == "visible to PHP"
               and facts["file_cache"] == "/var/cache/howdah/opcache", str(facts))
-        check("what was compiled in advance runs, though PHP cannot write there",
+        check("PHP runs files that were compiled in advance, although it cannot write to their directory",
               container.get("/compiled.php")[1] == "compiled")
         health = container.inside(*config["Healthcheck"]["Test"][1:])
-        check("the health check", health.returncode == 0 and health.stdout == "serving\n", str(health))
+        check("the health check succeeds", health.returncode == 0 and health.stdout == "serving\n", str(health))
         orphan = container.get("/probe.php?orphan")[1]
         wait("an orphan to be reaped", lambda: container.inside("test", "-e", f"/proc/{orphan}").returncode)
 
@@ -287,19 +288,19 @@ def main():
         wait("the script", lambda: container.inside("test", "-e", "/tmp/holding").returncode == 0)
         os.kill(container.pid, signal.SIGQUIT)
         wait("the listener to close", lambda: refused(container.port))
-        check("a request runs on after SIGQUIT", holding.poll() is None)
+        check("a request continues after SIGQUIT", holding.poll() is None)
         container.inside("touch", "/tmp/release")
         body = holding.communicate(timeout=PATIENCE)[0]
-        check("it is answered whole, and the container ends well",
+        check("this request gets its whole response, and the container exits with status 0",
               body == b"held to the end" and container.process.wait(PATIENCE) == 0, container.said())
         written = run("find", root, "-xdev", "-newer", stamp, "!", "-type", "d")
         check("nothing is written outside /tmp", written == "", written)
-        check("nothing went wrong meanwhile", not re.search(r"(?i)read-only|denied|fatal", container.said()),
+        check("the log contains no errors", not re.search(r"(?i)read-only|denied|fatal", container.said()),
               container.said())
 
         small = Container(root, config, {**variables, "PHP_UPLOAD_MAX_FILESIZE": "2M"})
         check("PHP_UPLOAD_MAX_FILESIZE=2M refuses 5 MB", small.upload(5_000_000).startswith("1 "))
-        check("SIGTERM ends it well, too", small.end(signal.SIGTERM) == 0, small.said())
+        check("after SIGTERM, the container exits with status 0, too", small.end(signal.SIGTERM) == 0, small.said())
 
         settings = {"with": {}, "without": {"PHP_OPCACHE_FILE_CACHE": ""}}
         times = {name: [] for name in settings}
@@ -308,7 +309,7 @@ def main():
                 times[name].append(first_page(root, config, {**variables, **setting}))
         for name, rows in times.items():
             whole, page, busy = (sorted(column)[turns // 2] for column in zip(*rows))
-            print(f"image-test: {name} what `howdah warm` compiled: {whole} ms from the start of a container to "
+            print(f"image-test: {name} the files that `howdah warm` compiled: {whole} ms from the start of a container to "
                   f"WordPress' home page, {page} ms of it for the page, {busy} ms on a processor "
                   f"(medians of {turns}; pages: {[row[1] for row in rows]}, processor: {[row[2] for row in rows]})")
     finally:

@@ -3,8 +3,8 @@
 
     scripts/oci.py LAYOUT STAGE TAR [STAGE TAR ...]
 
-What an image is configured to do stands in packaging/image/Containerfile: each stage's last lines are read
-from there. HEALTHCHECK is Docker's addition to OCI's configuration, which other engines leave alone.
+The configuration of an image comes from packaging/image/Containerfile: the last lines of each stage are read. HEALTHCHECK
+is an addition of Docker to the configuration of OCI, which other engines ignore.
 """
 import gzip
 import hashlib
@@ -61,7 +61,7 @@ def configuration(stage):
                 "Retries": int(options["retries"]),
             }
         else:
-            sys.exit(f"oci: {CONTAINERFILE}: {word} has no meaning here")
+            sys.exit(f"oci: {CONTAINERFILE}: this script does not support the instruction {word}")
     if "Entrypoint" in config:
         # The base image's.
         config["Env"] = [PATH] + config.get("Env", [])

@@ -5,15 +5,15 @@
 #   scripts/php-roots.sh [NAME...]    make these; by default all
 #   scripts/php-roots.sh --list       print the names, one per line
 #
-#   8.2 8.3 8.4 8.5 8.6      the PHP of a distribution, in a root that is entered by chroot(8)
+#   8.2 8.3 8.4 8.5 8.6      the PHP of a distribution, in a root for chroot(8)
 #   8.3-zts 8.5-zts          a thread-safe PHP, compiled from the source package of such a distribution: NAME/opt/php
-#   debian-13                a whole Debian 13, with what the test suite needs; made only if it is named
+#   debian-13                a whole Debian 13, with everything that the test suite needs; only made if you name it
 #   amazon-2-8.3 amazon-2023-8.4 alma-9-8.5
 #                            the PHP of another distribution, from npm: NAME/native/php, its extensions in NAME/conf.d
 #
 # scripts/in-root.sh runs a command in a root of the first kind and in debian-13.
 #
-# amazon-2-8.3 has no posix, without which some tests of howdah-php fail.
+# amazon-2-8.3 lacks the extension posix, so some tests of howdah-php fail.
 #
 # The PHPs of NAME-zts and of the last kind run without chroot. NAME/php-config is the program for PHP_CONFIG: it names the headers
 # by their path on this machine. The packages of npm have no headers. Theirs are those of the root of the same series,
@@ -41,7 +41,7 @@ die() {
 logged() {
     "$@" >>"$roots/$name.log" 2>&1 </dev/null || {
         tail "$roots/$name.log" >&2
-        die "$name: this failed: $*"
+        die "$name: this command failed: $*"
     }
 }
 
@@ -195,7 +195,7 @@ npm_package() {
     chmod 755 "$roots/$name/php-config"
     api=$("$roots/$1/php-config" --phpapi)
     build=$("$native/php/php" -n -i | sed -n 's/^PHP Extension Build => //p')
-    [ "$build" = "API$api,NTS" ] || die "$name: its build is $build; the headers of $1 are for API$api,NTS"
+    [ "$build" = "API$api,NTS" ] || die "$name: the headers of $1 are for the build API$api,NTS, but this PHP is of the build $build"
 }
 
 make_root() {
@@ -219,7 +219,7 @@ make_root() {
     echo "$names" | tr ' ' '\n'
     exit 0
 }
-[ "$(id -u)" = 0 ] || die "this makes roots for chroot and installs packages: run it as root"
+[ "$(id -u)" = 0 ] || die "this script makes roots for chroot and installs packages, so run it as the user root"
 mkdir -p "$roots"
 # shellcheck disable=SC2086 # One argument for each name.
 [ $# -gt 0 ] || set -- $names

@@ -156,7 +156,7 @@ fn examples_are_the_first_configurations_of_the_recipes() {
         let title = text.lines().next().and_then(|line| line.strip_prefix("# "));
         let (config, _) = &Page::parse(&text).servers[0];
         let example = format!(
-            "# {}.\n# docs/recipes/{name}.md says what to type, and what comes back.\n\n{config}",
+            "# {}.\n# docs/recipes/{name}.md explains this configuration, with commands to try and their output.\n\n{config}",
             title.expect("a title").replace('`', "")
         );
         expected.insert(format!("{name}.toml"), example);
