@@ -17,7 +17,7 @@ import processes
 
 SECONDS = 2
 IDLE = 1000
-# What each rival's manual advises for speed, for all benchmarks.
+# The settings that each rival's manual recommends for speed. All benchmarks use them.
 TUNED = {path.name: path.read_text()
          for path in (pathlib.Path(__file__).parent.parent / "benchmarks/rivals").iterdir()}
 HELLO = '<?php echo "Hello, world!";'
@@ -125,7 +125,7 @@ http {{
         self.start(find("nginx"), "-c", str(config))
 
     def backend(self, _):
-        """What the others proxy to: an nginx without TLS, whose CPU is not counted."""
+        """Starts the server to which the others proxy: an nginx without TLS, whose CPU time is not counted."""
         config = self.directory / "nginx.conf"
         config.write_text(f"""daemon off; pid {self.directory}/pid; error_log {self.directory}/log; user www-data;
 events {{ worker_connections 10000; }}
@@ -194,7 +194,7 @@ https://localhost:{self.port} {{
 
 
 def measure(server, program, arguments, path):
-    """Microseconds of CPU for one unit, and units a second."""
+    """Returns the CPU time of one unit, in microseconds, and the number of units per second."""
     url = f"https://localhost:{server.port}{path}"
     before = processes.cpu(server.tree())
     if program == "s_time":
@@ -217,7 +217,7 @@ def measure(server, program, arguments, path):
 
 
 def idle(server, http2):
-    """KiB of an idle connection that has had an answer."""
+    """Returns the memory, in KiB, of an idle connection on which one request has been served."""
     before = server.memory()
     connections = []
     for _ in range(IDLE):
@@ -278,7 +278,7 @@ def report(programs, directory, turns, application):
         for server in servers:
             server.stop()
     for row, http2 in [("idle h1 connection, KiB", False), ("idle h2 connection, KiB", True)]:
-        # What an earlier load has left in the memory of a process would be counted for nothing.
+        # Fresh servers, because idle connections could use memory that a process has kept from an earlier load.
         servers = started(programs, directory, application)
         try:
             sizes = [idle(server, http2) for server in servers]
@@ -289,13 +289,13 @@ def report(programs, directory, turns, application):
 
 
 def line(servers, row, turns):
-    """The row's figures of all servers, measured in turns."""
+    """Measures a row for all servers, in turns, and returns its text."""
     name, program, arguments, path = row
     cpu, rate = {server.name: [] for server in servers}, {server.name: [] for server in servers}
     for turn in range(turns):
         for server in servers if turn % 2 == 0 else servers[::-1]:
             if path == "/page.php" and server.name == "caddy":
-                continue  # It has no page cache.
+                continue  # Caddy has no page cache.
             one, speed = measure(server, program, arguments, path)
             cpu[server.name].append(one)
             rate[server.name].append(speed)

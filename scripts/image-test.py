@@ -30,7 +30,7 @@ HOST = "shop.test"
 
 
 def run(*command, **more):
-    """Runs a command; what it prints."""
+    """Runs a command and returns its output. Exits if the command fails."""
     done = subprocess.run(command, capture_output=True, text=True, **more)
     if done.returncode:
         sys.exit(f"image-test: `{' '.join(command)}` failed with status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -38,7 +38,7 @@ def run(*command, **more):
 
 
 def wait(what, holds):
-    """Waits until it holds, and says what it gave."""
+    """Waits until `holds` returns a true value, and returns this value."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         value = holds()
@@ -61,7 +61,7 @@ def free_port():
 
 
 class Mariadb:
-    """A private server on a port of loopback, for WordPress."""
+    """A private MariaDB on a port of loopback, for WordPress."""
 
     def __init__(self, directory):
         self.port, data = free_port(), os.path.join(directory, "db")
@@ -83,7 +83,7 @@ class Mariadb:
 
 
 class Container:
-    """The image's command in its root, as its user."""
+    """A running container: the image's command in the image's root, as the image's user."""
 
     def __init__(self, root, config, variables):
         self.root, self.port = root, free_port()
@@ -110,7 +110,7 @@ class Container:
         self.started = time.monotonic() - self.begun
 
     def first(self):
-        """The process that is 1 in there."""
+        """Returns the id of the process that has the id 1 in the container, or None if it does not exist yet."""
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as children:
             pids = children.read().split()
         return int(pids[0]) if pids else None
@@ -130,7 +130,7 @@ class Container:
         return subprocess.run(enter, capture_output=True, text=True)
 
     def processor(self):
-        """Seconds of processor time that its processes have had."""
+        """Returns the processor time, in seconds, that the container's processes have used."""
         space, ticks = os.readlink(f"/proc/{self.pid}/ns/pid"), 0
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -138,11 +138,11 @@ class Container:
                     with open(f"/proc/{pid}/stat") as stat:
                         ticks += sum(map(int, stat.read().rpartition(")")[2].split()[11:15]))
             except OSError:
-                pass  # It has ended.
+                pass  # The process has exited.
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def get(self, path, data=None, headers=None):
-        """Status and body."""
+        """Sends a request and returns the status and the body of the response."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data,
                                          {"Host": HOST, **(headers or {})})
         try:
@@ -152,13 +152,13 @@ class Container:
             return error.code, error.read().decode()
 
     def upload(self, size):
-        """What PHP makes of an uploaded file."""
+        """Uploads a file of this size, and returns the error and the size that PHP reports."""
         body = (b'--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n'
                 + b"x" * size + b"\r\n--b--\r\n")
         return self.get("/probe.php?upload", body, {"Content-Type": "multipart/form-data; boundary=b"})[1]
 
     def end(self, sign=signal.SIGQUIT):
-        """Ends it, and says how."""
+        """Stops the container with this signal, and returns its exit status."""
         os.kill(self.pid, sign)
         return self.process.wait(PATIENCE)
 
@@ -204,8 +204,8 @@ def edit_unnoticed(path, text):
 
 
 def first_page(root, config, variables):
-    """Milliseconds from the start of a container to its first page of WordPress; those of the page; and those
-    of the page on a processor."""
+    """Starts a container and requests one page of WordPress. Returns three times in milliseconds: from the start of the
+    container to the end of the page, of the page alone, and the processor time of the page."""
     container = Container(root, config, variables)
     before, begun = container.processor(), time.monotonic()
     status, page = container.get("/")
@@ -239,7 +239,7 @@ def main():
               "php 8." in said and f"library {scratch}/prefix/lib/howdah/howdah-php-" in said, said)
         root = f"{scratch}/server/rootfs"
 
-        # As examples/wordpress/Containerfile does.
+        # Does what examples/wordpress/Containerfile does.
         shutil.rmtree(f"{root}/app")
         run("cp", "-rL", "/usr/share/wordpress", f"{root}/app")
         shutil.copy(f"{REPOSITORY}/packaging/image/examples/wordpress/wp-config.php", f"{root}/app/")

@@ -19,7 +19,7 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 exec unshare --mount --propagation private sh -euc '
     root=$1 directory=$2
     shift 2
-    # Programs in the root may change the propagation of /, which has to be a mount for that.
+    # Programs in the root may change the propagation of /, which is only possible if / is a mount.
     mount --bind "$root" "$root"
     mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
     while [ "$1" != -- ]; do

@@ -47,7 +47,7 @@ SITE = {
 
 
 class Fpm:
-    """php-fpm with four processes on core 1."""
+    """Starts php-fpm with four processes on core 1."""
 
     def __init__(self, directory):
         self.socket = directory / "fpm.sock"
@@ -116,7 +116,7 @@ class Wordpress:
             require '{site}/wp-load.php';
             require ABSPATH . 'wp-admin/includes/upgrade.php';
             wp_install('Caravan', 'owner', 'owner@example.org', true, '', 'carry the howdah');""")
-        # It sends the owner a mail, which few machines can.
+        # The installation sends an e-mail to the owner, which few machines can do.
         subprocess.run([php, "-d", "sendmail_path=/bin/true", script], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -133,7 +133,7 @@ def php(site, code, before=""):
 
 
 def good_answers(run, path):
-    """Returns the number of good responses in the report of `howdah bench --json -`. Exits if there were others."""
+    """Returns what the report of `howdah bench --json -` says about good responses. Exits if there were others."""
     try:
         report = json.loads(run.stdout)
     except ValueError:
@@ -144,7 +144,7 @@ def good_answers(run, path):
 
 
 class Server:
-    """A running build, set up as one of `KINDS`."""
+    """A running server of one build, with the configuration of one of `KINDS`."""
 
     def __init__(self, directory, build, kind, fpm):
         self.bench = build / "howdah"
@@ -174,7 +174,7 @@ class Server:
         self.pin()
 
     def pin(self):
-        """Gives each process its core; children may have been forked since the last time."""
+        """Assigns each process to its core, because children may have been forked since the last call."""
         for pid in processes.of([self.master.pid]):
             is_front = b"front" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
             self.front = pid if is_front else self.front
@@ -184,7 +184,7 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), 5)
 
     def cpu(self):
-        """Seconds of the front, or of all processes."""
+        """Returns the CPU time, in seconds, of the front or, if PHP counts, of all processes."""
         return processes.cpu(processes.of([self.master.pid]) if self.counts_php else [self.front])
 
     def resident(self):
@@ -192,7 +192,7 @@ class Server:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
     def load(self, tester, path, flags, seconds):
-        """Microseconds of CPU a good answer, and good answers a second."""
+        """Returns the CPU time of a good response, in microseconds, and the number of good responses per second."""
         clients = "8" if self.counts_php else "50"
         self.pin()
         before = self.cpu()
@@ -270,7 +270,7 @@ def measure(servers, directory, turns):
         for turn in range(turns):
             for build in ("old", "new") if turn % 2 == 0 else ("new", "old"):
                 server = servers[build, kind]
-                # A page of WordPress takes so long that there are few in two seconds.
+                # A page of WordPress takes so long that two seconds would give too few responses.
                 seconds = 8 if kind == "wordpress" else 2
                 server.load(tester, path, flags, seconds // 2)
                 results[build].append(server.load(tester, path, flags, seconds))

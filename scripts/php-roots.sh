@@ -15,12 +15,12 @@
 #
 # amazon-2-8.3 lacks the extension posix, so some tests of howdah-php fail.
 #
-# The PHPs of NAME-zts and of the last kind run without chroot. NAME/php-config is the program for PHP_CONFIG: it names the headers
-# by their path on this machine. The packages of npm have no headers. Theirs are those of the root of the same series,
-# which fit if the API and the build are the same; the script compares them.
+# The PHPs of NAME-zts and of the last kind run without chroot. Set PHP_CONFIG to NAME/php-config, which prints the paths of
+# the headers on this machine. The packages from npm contain no headers, so the headers in the root of the same series are
+# used. They fit if the API and the build are the same, which the script checks.
 #
-# Safe to run again: a complete root is left alone. It needs root on Debian 12, installs the packages that it needs, and
-# fetches the others from the archives of Debian and Ubuntu and from npm.
+# The script can be run repeatedly, because it skips roots that are complete. It runs as root on Debian 12, installs the
+# packages that it needs, and fetches the PHPs from the archives of Debian and Ubuntu and from npm.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -100,7 +100,7 @@ distribution() {
         *) ubuntu_keys ;;
     esac
     packages=php$1-fpm,php$1-cgi,php$1-cli,php$1-sqlite3,php$1-mbstring,php$1-mysql,php$1-curl,php$1-xml
-    # Since PHP 8.5 opcache is not an extension of its own.
+    # Since PHP 8.5, opcache is part of PHP and has no package of its own.
     case $1 in 8.[234]) packages=$packages,php$1-opcache ;; esac
     sources_of "$2" deb >"$roots/$name.list"
     # The headers' package is only unpacked, because it depends on compilers. A mirror of unstable may be older than its
@@ -178,7 +178,7 @@ npm_package() {
     (cd "$roots/$name" && logged npm pack --silent "$2")
     logged tar xzf "$roots/$name"/*.tgz -C "$roots/$name" --strip-components=1
     native=$roots/$name/native
-    # They load the extensions from a directory that exists only in a Lambda function.
+    # These files name a directory of extensions that exists only in a Lambda function.
     rm "$native"/php/*.ini
     for file in "$native"/php/php "$native"/php/php-cgi "$native"/php/php-fpm "$native"/php/modules/*.so "$native"/lib/*; do
         logged patchelf --force-rpath --set-rpath "$native/lib" "$file"
@@ -189,7 +189,7 @@ npm_package() {
     done >"$roots/$name/conf.d/20-extensions.ini"
     echo "extension_dir=$native/php/modules" >"$roots/$name/conf.d/10-directory.ini"
     [ ! -e "$native/php/modules/opcache.so" ] || echo zend_extension=opcache >>"$roots/$name/conf.d/10-directory.ini"
-    # Values of every distribution's php.ini.
+    # The values that every distribution sets in its php.ini.
     printf '%s\n' output_buffering=4096 register_argc_argv=Off display_errors=Off >"$roots/$name/conf.d/00-usual.ini"
     printf '#!/bin/sh\nexec "%s" "$@"\n' "$roots/$1/php-config" >"$roots/$name/php-config"
     chmod 755 "$roots/$name/php-config"

@@ -138,7 +138,7 @@ apt() {
 }
 update() { apt -o Dir::Etc::SourceList=sources.list.d/howdah.sources -o Dir::Etc::SourceParts=- -o APT::Get::List-Cleanup=0 update; }
 page() { inside curl -sS --max-time 20 "$@"; }
-# until_true SECONDS WHAT COMMAND...
+# Repeats a command until it succeeds, and fails with MESSAGE after SECONDS: until_true SECONDS MESSAGE COMMAND...
 until_true() {
     end=$(($(date +%s) + $1)) what=$2
     shift 2
@@ -158,10 +158,10 @@ came_up() { inside systemctl is-system-running | grep -qx running; }
 is_active() { inside systemctl is-active --quiet "$1"; }
 serves() { page -o /dev/null "$1"; }
 serves_php() { holds "$(page http://127.0.0.1/info.php)" "$series." "a page $1"; }
-# systemd removes it some time after the service has stopped.
+# Succeeds once the service has no private /var/tmp, which systemd removes some time after the service has stopped.
 no_private_tmp() { ! inside sh -c 'ls -d /var/tmp/systemd-private-*-howdah.service-*'; }
 main_process() { inside systemctl show --value -p MainPID howdah.service; }
-# Prints the file of the program that the service runs.
+# Prints the inode of the program file that the service runs.
 program() { inside stat --dereference --format %i "/proc/$(main_process)/exe"; }
 
 # Installs the package without PHP, and while another server uses port 80.
@@ -308,7 +308,7 @@ upgrade() {
     cp scripts/upgrade-load.py "$root/repository/"
     inside sh -c 'echo "<?php echo strlen(file_get_contents(\"php://input\"));" >/var/www/html/upload.php'
     load "$release.load"
-    # Makes the unit differ, as if the first version had another unit.
+    # Changes the unit, as if the first version had come with another one.
     inside sh -ec 'sed -i s/^RestartSec=.*/RestartSec=7/ "$(systemctl show --value -p FragmentPath howdah.service)"; systemctl daemon-reload'
     before=$(main_process)
     program=$(program)
@@ -334,7 +334,7 @@ upgrade_in_an_upload() {
     loaded "an upload was lost in the upgrade"
 }
 
-# load OUTPUT [upload], then loaded WHAT_HAS_HAPPENED_OTHERWISE
+# Starts the load: load OUTPUT [upload]. Waits for its end, and fails with MESSAGE if a request was lost: loaded MESSAGE
 load() {
     output=$systems/$1
     shift
@@ -435,7 +435,7 @@ try() {
         done
         mkdir "$root/dev/shm" "$root/dev/pts"
         mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
-        # PrivateDevices= copies these, too.
+        # The sandbox of PrivateDevices= needs these, too.
         mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
         ln -s pts/ptmx "$root/dev/ptmx"
         ln -s /proc/self/fd "$root/dev/fd"

@@ -12,7 +12,7 @@ import threading
 import time
 
 PORT = 80
-# More than `timeouts.stop`, less than `timeouts.drain`.
+# This is more than `timeouts.stop` and less than `timeouts.drain`.
 LONGER = 15
 begun = time.monotonic()
 counts = {"new connections": 0, "kept connections": 0, "uploads": 0}
