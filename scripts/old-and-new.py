@@ -47,7 +47,7 @@ SITE = {
 
 
 class Fpm:
-    """Starts php-fpm with four processes on core 1."""
+    """A php-fpm with four processes on core 1."""
 
     def __init__(self, directory):
         self.socket = directory / "fpm.sock"
