@@ -5,7 +5,7 @@
 #   scripts/audit.sh [CHECK...]     advisories, bans, licenses, sources; by default all
 #
 # `advisories` needs the network, because cargo-deny fetches the database from GitHub. The script installs both programs
-# in these versions to $HOWDAH_TOOLS (by default ~/.cache/howdah) unless they are there.
+# in these versions to $HOWDAH_TOOLS (by default ~/.cache/howdah) unless they are already installed.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -15,7 +15,7 @@ cargo=${CARGO:-cargo}
 tools=${HOWDAH_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/howdah}
 [ $# -gt 0 ] || set -- advisories bans licenses sources
 
-# Written last: an installation that was interrupted begins again.
+# This file is written last, so that an interrupted installation begins again.
 installed=$tools/installed-cargo-machete-$machete-cargo-deny-$deny
 if ! [ -e "$installed" ]; then
     echo "audit: installing cargo-machete $machete and cargo-deny $deny to $tools (some minutes)"

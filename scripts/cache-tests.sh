@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs http-tests/cache-tests against `cache = "rfc"` and prints the score. Takes a minute.
+# Runs http-tests/cache-tests against `cache = "rfc"` and prints the score. This takes a minute.
 #   scripts/cache-tests.sh SUITE [HOWDAH]
-# SUITE: a checkout of https://github.com/http-tests/cache-tests after `npm install`. HOWDAH: the
-# program, by default target/release/howdah. Needs node, curl.
+# SUITE is a checkout of https://github.com/http-tests/cache-tests after `npm install`. HOWDAH is the program, by
+# default target/release/howdah. The script needs node and curl.
 set -eu
 suite=${1:?"usage: cache-tests.sh SUITE [HOWDAH]"}
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,7 +28,7 @@ root = "$here/tests/cache-tests"
 front_controller = "/index.php"
 try_files = []
 cache = "rfc"
-# The suite writes its configuration by PUT, which must not flush the other tests' pages.
+# The suite sends its configuration with PUT requests, which must not invalidate the pages of other tests.
 cache_flush_on_write = "off"
 CONFIG
 "$howdah" serve --config "$work/howdah.toml" > "$work/log" 2>&1 &

@@ -12,7 +12,7 @@ directory, with the paths that they have in the repository, and does three thing
 - a link to a file that is not a document leads to the repository at URL;
 - a document that the summary does not name is an error.
 
-mdBook is installed in the version below to $HOWDAH_TOOLS (by default ~/.cache/howdah) unless it is there.
+mdBook is installed in the version below to $HOWDAH_TOOLS (by default ~/.cache/howdah) unless it is already installed.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main():
     words = argparse.ArgumentParser(description="Builds the site of the documentation.")
     words.add_argument("--repository", default="https://howdah.example.org/source",
                        help="the address of the repository on its code host, for edit links and links to the source")
-    words.add_argument("--out", type=pathlib.Path, default=target() / "docs", help="where the site goes, in `site`")
+    words.add_argument("--out", type=pathlib.Path, default=target() / "docs", help="the directory to which the site is written, in `site`")
     words.add_argument("--install", action="store_true", help="only install mdBook")
     options = words.parse_args()
     if options.install:
@@ -71,7 +71,7 @@ def target():
 def installed_mdbook():
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     tools = pathlib.Path(os.environ.get("HOWDAH_TOOLS") or cache / "howdah")
-    # Written last: an installation that was interrupted begins again.
+    # This file is written last, so that an interrupted installation begins again.
     done = tools / f"installed-mdbook-{MDBOOK}"
     if not done.exists():
         print(f"docs: installing mdBook {MDBOOK} to {tools} (some minutes)", flush=True)
@@ -121,7 +121,7 @@ def absolute(line, file, files, repository):
             # mdBook calls the page of a README.md index.html, but leaves the links to it as they are.
             return re.sub(r"README\.md$", "index.md", link[0])
         if not (ROOT / inside).exists():
-            sys.exit(f"docs: {file}: there is no {path}")
+            sys.exit(f"docs: {file}: a link leads to {path}, which does not exist")
         kind = "tree" if (ROOT / inside).is_dir() else "blob"
         return f"{link[1]}{repository}/{kind}/main/{inside}"
     return LINK.sub(change, line)

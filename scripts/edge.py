@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""Compares HTTPS of Howdah with nginx + php-fpm and Caddy + php-fpm, in turns on this machine.
+"""Compares HTTPS of Howdah with nginx + php-fpm and Caddy + php-fpm, which take turns on this machine.
 
     scripts/edge.py BUILD [TURNS] [CADDY]
 
-BUILD is a directory that cargo has built `howdah` in; TURNS is 5 by default (a quarter of an hour). CADDY is
-Caddy's program (`go install github.com/caddyserver/caddy/v2/cmd/caddy@latest`); without it, it is left out.
-Needs root for www-data, scripts/setup-debian.sh test for openssl, nginx and php-fpm, and Debian's nghttp2-client for h2load.
+BUILD is a directory in which cargo has built `howdah`. TURNS is 5 by default, which takes a quarter of an hour. CADDY is
+Caddy's program (`go install github.com/caddyserver/caddy/v2/cmd/caddy@latest`); without this argument, Caddy is skipped.
+The script needs root to run servers as www-data, the packages of `scripts/setup-debian.sh test` (openssl, nginx and
+php-fpm), and Debian's nghttp2-client (h2load).
 
-The client shares the cores, so the figure to judge by is the CPU time that the server, PHP included, takes
-for one unit. A row gives the medians of the turns, and of the ratios of Howdah's rival to Howdah in one turn
-the median, smallest and largest: 3.0 is a rival that takes three times the CPU.
+The client shares the cores with the servers, so compare the CPU time that a server, PHP included, uses for one unit. Each
+row has the medians of the turns. It also has the median, the smallest and the largest ratio of a rival's CPU time to
+Howdah's in one turn: 3.0 means that the rival uses three times as much.
 """
 import pathlib, re, shutil, socket, ssl, statistics, subprocess, sys, tempfile, time
 import processes
 
 SECONDS = 2
 IDLE = 1000
-# What each rival's manual advises for speed, for all benchmarks.
+# The settings that each rival's manual recommends for speed. All benchmarks use them.
 TUNED = {path.name: path.read_text()
          for path in (pathlib.Path(__file__).parent.parent / "benchmarks/rivals").iterdir()}
 HELLO = '<?php echo "Hello, world!";'
@@ -44,7 +45,7 @@ def find(*names):
         for found in [shutil.which(name), *map(str, sorted(pathlib.Path("/usr/sbin").glob(name + "*")))]:
             if found:
                 return found
-    sys.exit(f"{names[0]} is missing: scripts/setup-debian.sh test")
+    sys.exit(f"{names[0]} is missing; to install it, run: scripts/setup-debian.sh test")
 
 
 class Server:
@@ -68,10 +69,10 @@ class Server:
             except OSError:
                 time.sleep(0.1)
         else:
-            sys.exit(f"{name} does not start: {self.directory}/log")
+            sys.exit(f"{name} does not start; its log is {self.directory}/log")
         for path in {path for _, _, _, path in ROWS} if application else []:
             if not self.curl(path):
-                sys.exit(f"{name} does not answer {path}: {self.directory}/log")
+                sys.exit(f"{name} does not respond to a request for {path}; its log is {self.directory}/log")
 
     def start(self, *command):
         log = open(self.directory / "log", "a")
@@ -124,7 +125,7 @@ http {{
         self.start(find("nginx"), "-c", str(config))
 
     def backend(self, _):
-        """What the others proxy to: an nginx without TLS, whose CPU is not counted."""
+        """Starts the server to which the others proxy: an nginx without TLS, whose CPU time is not counted."""
         config = self.directory / "nginx.conf"
         config.write_text(f"""daemon off; pid {self.directory}/pid; error_log {self.directory}/log; user www-data;
 events {{ worker_connections 10000; }}
@@ -193,7 +194,7 @@ https://localhost:{self.port} {{
 
 
 def measure(server, program, arguments, path):
-    """Microseconds of CPU for one unit, and units a second."""
+    """Returns the CPU time of one unit, in microseconds, and the number of units per second."""
     url = f"https://localhost:{server.port}{path}"
     before = processes.cpu(server.tree())
     if program == "s_time":
@@ -201,7 +202,7 @@ def measure(server, program, arguments, path):
         text = subprocess.run([*command, *arguments], capture_output=True, text=True).stdout
         counts = re.findall(r"(\d+) connections in \d+ real", text)
         if not counts:
-            sys.exit(f"{server.name}: openssl s_time: {text}")
+            sys.exit(f"{server.name}: openssl s_time reports no connections:\n{text}")
         units = int(counts[-1])
         seconds = SECONDS
     else:
@@ -211,12 +212,12 @@ def measure(server, program, arguments, path):
         units, seconds = succeeded, float(re.search(r"finished in ([\d.]+)s", text)[1])
         failed = re.search(r"(\d+) failed, (\d+) errored", text)
         if int(failed[1]) or int(failed[2]) or succeeded == 0:
-            sys.exit(f"{server.name} {path}: {text}")
+            sys.exit(f"{server.name}: not all requests for {path} succeeded:\n{text}")
     return (processes.cpu(server.tree()) - before) * 1e6 / units, units / seconds
 
 
 def idle(server, http2):
-    """KiB of an idle connection that has had an answer."""
+    """Returns the memory, in KiB, of an idle connection on which one request has been served."""
     before = server.memory()
     connections = []
     for _ in range(IDLE):
@@ -266,7 +267,7 @@ def started(programs, directory, application):
 
 def report(programs, directory, turns, application):
     names = list(programs)
-    print(f"CPU of server and PHP, us a unit, medians of {turns} turns; rival / Howdah: median (smallest-largest)")
+    print(f"CPU time of server and PHP in us per unit, medians of {turns} turns; rival / Howdah: median (smallest-largest)")
     print(f"{'':24}" + "".join(f"{name:>9}" for name in names) + "".join(f"{name + '/howdah':>22}" for name in names[1:])
           + "   units/s " + " ".join(names))
     servers = started(programs, directory, application)
@@ -277,7 +278,7 @@ def report(programs, directory, turns, application):
         for server in servers:
             server.stop()
     for row, http2 in [("idle h1 connection, KiB", False), ("idle h2 connection, KiB", True)]:
-        # What an earlier load has left in the memory of a process would be counted for nothing.
+        # Fresh servers, because idle connections could use memory that a process has kept from an earlier load.
         servers = started(programs, directory, application)
         try:
             sizes = [idle(server, http2) for server in servers]
@@ -288,13 +289,13 @@ def report(programs, directory, turns, application):
 
 
 def line(servers, row, turns):
-    """The row's figures of all servers, measured in turns."""
+    """Measures a row for all servers, in turns, and returns its text."""
     name, program, arguments, path = row
     cpu, rate = {server.name: [] for server in servers}, {server.name: [] for server in servers}
     for turn in range(turns):
         for server in servers if turn % 2 == 0 else servers[::-1]:
             if path == "/page.php" and server.name == "caddy":
-                continue  # It has no page cache.
+                continue  # Caddy has no page cache.
             one, speed = measure(server, program, arguments, path)
             cpu[server.name].append(one)
             rate[server.name].append(speed)

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Fuzzes every target for HOURS of wall-clock time in all, as many side by side as there are cores,
-# and prints one line for each: runs, inputs that reached new code, findings.
+# Fuzzes all targets, which together take HOURS of wall-clock time, and prints one line for each target: runs, inputs
+# that reached new code, findings.
 #
 #   scripts/fuzz.sh HOURS [TARGET...]        HOURS may be a fraction: 0.1 is six minutes
 #
-# Each target starts from its corpus in fuzz/corpus and from what earlier runs of this script found
-# (target/fuzz/found/TARGET, kept between runs). A finding is left in target/fuzz/findings/TARGET.
-# Exits with 1 if there is one, with 2 if a tool is missing. Needs a nightly compiler and
-# cargo-fuzz. JOBS is the number of targets side by side, by default that of the cores.
+# Each target starts from its corpus in fuzz/corpus and from the inputs that earlier runs of this script found
+# (target/fuzz/found/TARGET). Findings are written to target/fuzz/findings/TARGET. The script exits with 1 if there are
+# findings, and with 2 if a tool is missing. It needs a nightly compiler and cargo-fuzz. The variable JOBS sets how many
+# targets run at the same time, by default as many as there are cores.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 
@@ -21,21 +21,21 @@ jobs=${JOBS:-$(nproc)}
 out=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
 
 cargo +nightly --version >/dev/null 2>&1 || {
-    echo 'fuzz: no nightly compiler: rustup toolchain install nightly --profile minimal' >&2; exit 2; }
+    echo 'fuzz: there is no nightly compiler; to install it, run: rustup toolchain install nightly --profile minimal' >&2; exit 2; }
 cargo fuzz --version >/dev/null 2>&1 || {
-    echo 'fuzz: cargo-fuzz is missing: cargo install cargo-fuzz' >&2; exit 2; }
+    echo 'fuzz: cargo-fuzz is missing; to install it, run: cargo install cargo-fuzz' >&2; exit 2; }
 for target in "$@"; do
-    [ -d "fuzz/corpus/$target" ] || { echo "fuzz: there is no target $target" >&2; exit 2; }
+    [ -d "fuzz/corpus/$target" ] || { echo "fuzz: unknown target '$target': there is no fuzz/corpus/$target" >&2; exit 2; }
 done
 
 seconds=$(awk -v h="$hours" -v j="$jobs" -v n=$# 'BEGIN {
     s = int(h * 3600 * (j < n ? j : n) / n); print s < 1 ? 1 : s }')
 mkdir -p "$out/log"
 CARGO_TARGET_DIR=$out/build cargo +nightly fuzz build >"$out/log/build" 2>&1 || {
-    tail -30 "$out/log/build" >&2; echo 'fuzz: the targets do not build' >&2; exit 2; }
-echo "fuzz: $# targets, $jobs side by side, $seconds s each" >&2
+    tail -30 "$out/log/build" >&2; echo 'fuzz: the targets could not be built' >&2; exit 2; }
+echo "fuzz: $# targets, $jobs at the same time, $seconds s each" >&2
 
-run_one() { # TARGET: libFuzzer, for its share of the time
+run_one() { # Runs libFuzzer on TARGET for its share of the time: run_one TARGET
     mkdir -p "$out/found/$1" "$out/findings/$1"
     "$(find "$out/build" -path "*/release/$1" -type f | head -1)" \
         -max_total_time="$seconds" -timeout=60 -rss_limit_mb=4096 -print_final_stats=1 \

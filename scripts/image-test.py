@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Tests the image that scripts/image.sh has made: its root is run as its user, read-only, with WordPress in it.
+"""Tests the image that scripts/image.sh has built: runs it read-only, as the image's user, with WordPress in it.
 
     scripts/image-test.py [LAYOUT [TURNS]]
 
-By default target/image/oci, and one turn of first pages, with and without files compiled in advance.
+LAYOUT is target/image/oci by default. TURNS is how often the first page of a new container is measured, with and without
+files compiled in advance; by default once.
 
-Needs root, scripts/setup-debian.sh image, and MariaDB. No container engine: namespaces, a bind mount that is
-read-only, and chroot do what one would.
+Needs root, the packages of `scripts/setup-debian.sh image`, and MariaDB. Instead of a container engine, the script uses
+namespaces, a read-only bind mount and chroot.
 """
 import glob
 import json
@@ -29,22 +30,22 @@ HOST = "shop.test"
 
 
 def run(*command, **more):
-    """Runs a command; what it prints."""
+    """Runs a command and returns its output. Exits if the command fails."""
     done = subprocess.run(command, capture_output=True, text=True, **more)
     if done.returncode:
-        sys.exit(f"image-test: {' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        sys.exit(f"image-test: `{' '.join(command)}` failed with status {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
 def wait(what, holds):
-    """Waits until it holds, and says what it gave."""
+    """Waits until `holds` returns a true value, and returns this value."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         value = holds()
         if value:
             return value
         time.sleep(0.005)
-    sys.exit(f"image-test: waited in vain for {what}")
+    sys.exit(f"image-test: after {PATIENCE} s, still waiting for {what}")
 
 
 def check(what, holds, shown=""):
@@ -60,7 +61,7 @@ def free_port():
 
 
 class Mariadb:
-    """A private server on a port of loopback, for WordPress."""
+    """A private MariaDB on a port of loopback, for WordPress."""
 
     def __init__(self, directory):
         self.port, data = free_port(), os.path.join(directory, "db")
@@ -82,7 +83,7 @@ class Mariadb:
 
 
 class Container:
-    """The image's command in its root, as its user."""
+    """A running container: the image's command in the image's root, as the image's user."""
 
     def __init__(self, root, config, variables):
         self.root, self.port = root, free_port()
@@ -109,14 +110,14 @@ class Container:
         self.started = time.monotonic() - self.begun
 
     def first(self):
-        """The process that is 1 in there."""
+        """Returns the id of the process that has the id 1 in the container, or None if it does not exist yet."""
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as children:
             pids = children.read().split()
         return int(pids[0]) if pids else None
 
     def serves(self):
         if self.process.poll() is not None:
-            sys.exit(f"image-test: the container ended: {self.said()}")
+            sys.exit(f"image-test: the container has exited: {self.said()}")
         return "howdah: listening on" in self.said()
 
     def said(self):
@@ -129,7 +130,7 @@ class Container:
         return subprocess.run(enter, capture_output=True, text=True)
 
     def processor(self):
-        """Seconds of processor time that its processes have had."""
+        """Returns the processor time, in seconds, that the container's processes have used."""
         space, ticks = os.readlink(f"/proc/{self.pid}/ns/pid"), 0
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -137,11 +138,11 @@ class Container:
                     with open(f"/proc/{pid}/stat") as stat:
                         ticks += sum(map(int, stat.read().rpartition(")")[2].split()[11:15]))
             except OSError:
-                pass  # It has ended.
+                pass  # The process has exited.
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def get(self, path, data=None, headers=None):
-        """Status and body."""
+        """Sends a request and returns the status and the body of the response."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data,
                                          {"Host": HOST, **(headers or {})})
         try:
@@ -151,13 +152,13 @@ class Container:
             return error.code, error.read().decode()
 
     def upload(self, size):
-        """What PHP makes of an uploaded file."""
+        """Uploads a file of this size, and returns the error and the size that PHP reports."""
         body = (b'--b\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\n'
                 + b"x" * size + b"\r\n--b--\r\n")
         return self.get("/probe.php?upload", body, {"Content-Type": "multipart/form-data; boundary=b"})[1]
 
     def end(self, sign=signal.SIGQUIT):
-        """Ends it, and says how."""
+        """Stops the container with this signal, and returns its exit status."""
         os.kill(self.pid, sign)
         return self.process.wait(PATIENCE)
 
@@ -203,14 +204,14 @@ def edit_unnoticed(path, text):
 
 
 def first_page(root, config, variables):
-    """Milliseconds from the start of a container to its first page of WordPress; those of the page; and those
-    of the page on a processor."""
+    """Starts a container and requests one page of WordPress. Returns three times in milliseconds: from the start of the
+    container to the end of the page, of the page alone, and the processor time of the page."""
     container = Container(root, config, variables)
     before, begun = container.processor(), time.monotonic()
     status, page = container.get("/")
     now = time.monotonic()
     if status != 200 or "Shop" not in page:
-        sys.exit(f"image-test: no home page: {status} {page}")
+        sys.exit(f"image-test: the home page has status {status}: {page}")
     busy = container.processor() - before
     container.end(signal.SIGTERM)
     return [round(1000 * seconds) for seconds in (now - container.begun, now - begun, busy)]
@@ -223,14 +224,14 @@ def main():
     database = None
     try:
         config = json.loads(run("skopeo", "inspect", "--config", "--raw", f"oci:{layout}:server"))["config"]
-        check("the image is not root's, ends by SIGQUIT, and asks for its health without curl",
+        check("the image does not run as root, stops with SIGQUIT, and has a health check that needs no curl",
               config["User"] == "33:33" and config["StopSignal"] == "SIGQUIT"
               and config["Healthcheck"]["Test"] == ["CMD", "howdah", "status", "--quick"]
               and "8080/tcp" in config["ExposedPorts"], str(config))
         run("umoci", "unpack", "--image", f"{layout}:server", f"{scratch}/server")
         run("umoci", "unpack", "--image", f"{layout}:payload", f"{scratch}/payload")
         payload = run(f"{scratch}/payload/rootfs/usr/bin/howdah", "version")
-        check("the payload's programs find each other", "php 8." in payload, payload)
+        check("the payload's programs and libraries find each other", "php 8." in payload, payload)
         run(f"{REPOSITORY}/scripts/tarball.sh", scratch)
         run("tar", "-C", scratch, "-xzf", *glob.glob(f"{scratch}/howdah-linux-*.tar.gz"))
         said = run("env", f"PREFIX={scratch}/prefix", *glob.glob(f"{scratch}/howdah-linux-*/install.sh"))
@@ -238,7 +239,7 @@ def main():
               "php 8." in said and f"library {scratch}/prefix/lib/howdah/howdah-php-" in said, said)
         root = f"{scratch}/server/rootfs"
 
-        # As examples/wordpress/Containerfile does.
+        # Does what examples/wordpress/Containerfile does.
         shutil.rmtree(f"{root}/app")
         run("cp", "-rL", "/usr/share/wordpress", f"{root}/app")
         shutil.copy(f"{REPOSITORY}/packaging/image/examples/wordpress/wp-config.php", f"{root}/app/")
@@ -253,7 +254,7 @@ def main():
         finally:
             run("umount", f"{root}/proc")
         print(f"image-test: {said.strip()}")
-        # As old as what was compiled, and so taken for it.
+        # The edited file keeps its time, so PHP takes the compiled file for its current form.
         edit_unnoticed(f"{root}/app/compiled.php", "<?php echo 'edited';")
 
         database = Mariadb(scratch)
@@ -264,21 +265,21 @@ def main():
         time.sleep(0.01)
         container = Container(root, config, {**variables, "PHP_UPLOAD_MAX_FILESIZE": "64M"})
         said = container.said()
-        check("the start names the variables that count, and no value",
+        check("the start prints the names of the variables that take effect, and no value",
               "HOWDAH_LISTEN, PHP_UPLOAD_MAX_FILESIZE" in said and "secret-of-w" not in said, said)
         install_wordpress(container)
         status, page = container.get("/")
         check("a visitor sees WordPress", status == 200 and "Shop" in page, page)
-        check("PHP_UPLOAD_MAX_FILESIZE=64M takes 5 MB", container.upload(5_000_000) == "0 5000000")
+        check("PHP_UPLOAD_MAX_FILESIZE=64M accepts 5 MB", container.upload(5_000_000) == "0 5000000")
         facts = json.loads(container.get("/probe.php")[1])
-        check("PHP is www-data, writes to /tmp alone, and sees the environment",
+        check("PHP runs as www-data, writes only to /tmp, and sees the environment",
               facts["uid"] == 33 and facts["app"] == facts["etc"] == facts["cache"] == "refused"
               and facts["tmp"] == "written" and facts["session"] and facts["secret"] == "visible to PHP"
               and facts["file_cache"] == "/var/cache/howdah/opcache", str(facts))
-        check("what was compiled in advance runs, though PHP cannot write there",
+        check("PHP runs files that were compiled in advance, although it cannot write to their directory",
               container.get("/compiled.php")[1] == "compiled")
         health = container.inside(*config["Healthcheck"]["Test"][1:])
-        check("the health check", health.returncode == 0 and health.stdout == "serving\n", str(health))
+        check("the health check succeeds", health.returncode == 0 and health.stdout == "serving\n", str(health))
         orphan = container.get("/probe.php?orphan")[1]
         wait("an orphan to be reaped", lambda: container.inside("test", "-e", f"/proc/{orphan}").returncode)
 
@@ -287,19 +288,19 @@ def main():
         wait("the script", lambda: container.inside("test", "-e", "/tmp/holding").returncode == 0)
         os.kill(container.pid, signal.SIGQUIT)
         wait("the listener to close", lambda: refused(container.port))
-        check("a request runs on after SIGQUIT", holding.poll() is None)
+        check("a request continues after SIGQUIT", holding.poll() is None)
         container.inside("touch", "/tmp/release")
         body = holding.communicate(timeout=PATIENCE)[0]
-        check("it is answered whole, and the container ends well",
+        check("this request gets its whole response, and the container exits with status 0",
               body == b"held to the end" and container.process.wait(PATIENCE) == 0, container.said())
         written = run("find", root, "-xdev", "-newer", stamp, "!", "-type", "d")
         check("nothing is written outside /tmp", written == "", written)
-        check("nothing went wrong meanwhile", not re.search(r"(?i)read-only|denied|fatal", container.said()),
+        check("the log contains no errors", not re.search(r"(?i)read-only|denied|fatal", container.said()),
               container.said())
 
         small = Container(root, config, {**variables, "PHP_UPLOAD_MAX_FILESIZE": "2M"})
         check("PHP_UPLOAD_MAX_FILESIZE=2M refuses 5 MB", small.upload(5_000_000).startswith("1 "))
-        check("SIGTERM ends it well, too", small.end(signal.SIGTERM) == 0, small.said())
+        check("after SIGTERM, the container exits with status 0, too", small.end(signal.SIGTERM) == 0, small.said())
 
         settings = {"with": {}, "without": {"PHP_OPCACHE_FILE_CACHE": ""}}
         times = {name: [] for name in settings}
@@ -308,7 +309,7 @@ def main():
                 times[name].append(first_page(root, config, {**variables, **setting}))
         for name, rows in times.items():
             whole, page, busy = (sorted(column)[turns // 2] for column in zip(*rows))
-            print(f"image-test: {name} what `howdah warm` compiled: {whole} ms from the start of a container to "
+            print(f"image-test: {name} the files that `howdah warm` compiled: {whole} ms from the start of a container to "
                   f"WordPress' home page, {page} ms of it for the page, {busy} ms on a processor "
                   f"(medians of {turns}; pages: {[row[1] for row in rows]}, processor: {[row[2] for row in rows]})")
     finally:

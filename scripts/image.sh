@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes the image of packaging/image without a container engine: a root of this release of Debian with the
-# packages of `make packages`, and a payload to copy into an image of one's own, as an OCI layout. The same
-# packages and the same day's Debian make the same image, byte for byte.
+# Builds the images of packaging/image without a container engine, as an OCI layout: a root of this Debian release with
+# the packages of `make packages`, and a payload that can be copied into other images. If neither the packages nor
+# Debian's archive have changed, the images are the same, byte for byte.
 #
-#   scripts/image.sh [DIRECTORY]     write it there; by default target/image
+#   scripts/image.sh [DIRECTORY]     write the layout to DIRECTORY; by default to target/image
 #
-# Needs scripts/setup-debian.sh image, and root (or what mmdebstrap takes in its place: subordinate ids).
-# A container engine takes it by `skopeo copy oci:target/image/oci:server docker-daemon:howdah:latest`.
+# Needs the packages of `scripts/setup-debian.sh image`, and root or subordinate ids, which mmdebstrap can use instead.
+# To load the image into Docker, run `skopeo copy oci:target/image/oci:server docker-daemon:howdah:latest`.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -19,7 +19,7 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 
 set -- "$packages"/howdah_*.deb
-[ -e "$1" ] || { echo "image: there are no packages in $packages: run make packages" >&2; exit 1; }
+[ -e "$1" ] || { echo "image: there are no packages in $packages; to build them, run: make packages" >&2; exit 1; }
 begun=$(date +%s)
 rm -rf "$out"
 mkdir -p "$out"

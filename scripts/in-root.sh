@@ -1,11 +1,11 @@
 #!/bin/sh
-# Runs a command in a root that scripts/php-roots.sh has made, from the same directory as here. The checkout, its target
-# directory and the Rust toolchain are the same there, in a set of mounts that ends with the command.
+# Runs a command in a root that scripts/php-roots.sh has made, in the same working directory as here. The checkout, its
+# target directory and the Rust toolchain are mounted at the same paths. The mounts end with the command.
 #
 #   scripts/in-root.sh NAME COMMAND [ARGUMENT...]
 #   scripts/in-root.sh debian-13 env PHP_CONFIG=php-config8.4 scripts/run-tests.py    the test suite on Debian 13
 #
-# PHP_CONFIG makes cargo build howdah-php again, for the PHP of the root. Needs root.
+# If PHP_CONFIG is set, cargo builds howdah-php again for the PHP of the root. The script must run as the user root.
 set -eu
 root=$1
 shift
@@ -13,13 +13,13 @@ directory=$PWD
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 [ "$(id -u)" = 0 ] || {
-    echo "in-root: this enters another root: run it as root" >&2
+    echo "in-root: the command runs in another root directory, so run this script as the user root" >&2
     exit 1
 }
 exec unshare --mount --propagation private sh -euc '
     root=$1 directory=$2
     shift 2
-    # Programs in the root may change the propagation of /, which has to be a mount for that.
+    # Programs in the root may change the propagation of /, which is only possible if / is a mount.
     mount --bind "$root" "$root"
     mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
     while [ "$1" != -- ]; do

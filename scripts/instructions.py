@@ -54,8 +54,8 @@ def compare(measured, expected):
     if not differing:
         return 0
     print(
-        f"instructions: {', '.join(differing)}: more than {TOLERANCE_PERCENT:g} % from benchmarks/instructions.json. "
-        "If the change is intended, run `HOWDAH_BLESS=1 make instructions` and commit the file with the reason.",
+        f"instructions: {', '.join(differing)}: more than {TOLERANCE_PERCENT:g} % different from benchmarks/instructions.json. "
+        "If the change is intended, run `HOWDAH_BLESS=1 make instructions` and commit the file with the reason for the change.",
         file=sys.stderr,
     )
     for name, before in expected["environment"].items():

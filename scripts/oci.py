@@ -3,8 +3,8 @@
 
     scripts/oci.py LAYOUT STAGE TAR [STAGE TAR ...]
 
-What an image is configured to do stands in packaging/image/Containerfile: each stage's last lines are read
-from there. HEALTHCHECK is Docker's addition to OCI's configuration, which other engines leave alone.
+The configuration of an image comes from packaging/image/Containerfile: the last lines of each stage are read. HEALTHCHECK
+is an addition of Docker to the configuration of OCI, which other engines ignore.
 """
 import gzip
 import hashlib
@@ -22,12 +22,12 @@ PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def seconds(text):
-    """A duration in Docker's nanoseconds."""
+    """Converts a duration such as `10s` to nanoseconds, which Docker uses."""
     return int(text.removesuffix("s")) * 1_000_000_000
 
 
 def configuration(stage):
-    """The `config` of a stage: what its instructions say."""
+    """Returns the `config` of a stage, from the instructions in the Containerfile."""
     config, of_stage = {}, None
     for line in open(CONTAINERFILE):
         word, _, rest = line.strip().partition(" ")
@@ -61,15 +61,15 @@ def configuration(stage):
                 "Retries": int(options["retries"]),
             }
         else:
-            sys.exit(f"oci: {CONTAINERFILE}: {word} has no meaning here")
+            sys.exit(f"oci: {CONTAINERFILE}: this script does not support the instruction {word}")
     if "Entrypoint" in config:
-        # The base image's.
+        # In a container engine, PATH comes from the base image.
         config["Env"] = [PATH] + config.get("Env", [])
     return config
 
 
 class Layout:
-    """A directory of blobs, named by what they hold."""
+    """An OCI layout: a directory of blobs, which are named by the hash of their content."""
 
     def __init__(self, path):
         self.path = path

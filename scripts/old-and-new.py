@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measures two builds of Howdah in turns: what a request costs the front's CPU, and an idle connection.
+"""Measures two builds of Howdah in turns: the CPU time of the front for a request, and the memory of an idle connection.
 
     scripts/old-and-new.py OLD NEW [TURNS]
 
-OLD and NEW are directories that cargo has built `howdah` in, NEW also `howdah-bench`; TURNS is 5 by
-default (six minutes). Needs root for www-data, taskset, php-fpm, two cores, and for the row of WordPress
-Debian's packages of it and of MariaDB (scripts/setup-debian.sh test). The front and the load (`howdah bench`
-of NEW) share core 0, so that neither ever has to wake the other on another core, which costs more the longer
-the other sleeps; PHP has core 1. A row gives the medians of the turns and the smallest and largest ratio of
-one turn. On WordPress the CPU is that of the front and PHP together, without the database's.
+OLD and NEW are directories in which cargo has built `howdah`, and NEW must also contain `howdah-bench`. TURNS is 5 by
+default, which takes six minutes. The script needs root to run servers as www-data, taskset, php-fpm and two cores, and for
+the row of WordPress also Debian's packages of WordPress and MariaDB (scripts/setup-debian.sh test). The front and the load
+(`howdah bench` of NEW) share core 0, so that neither has to wake the other on another core, which takes more time the
+longer that core has slept. PHP has core 1. Each row has the medians of the turns, and the smallest and the largest ratio
+in one turn. For WordPress, the CPU time is that of the front and PHP together, without that of the database.
 """
 import json, os, pathlib, resource, shutil, socket, statistics, subprocess, sys, tempfile, time
 import processes
@@ -47,7 +47,7 @@ SITE = {
 
 
 class Fpm:
-    """php-fpm with four processes on core 1."""
+    """A php-fpm with four processes on core 1."""
 
     def __init__(self, directory):
         self.socket = directory / "fpm.sock"
@@ -57,14 +57,14 @@ class Fpm:
             "listen.owner = www-data\npm = static\npm.max_children = 4\nlisten.backlog = 4096\n")
         program = next(iter(sorted(pathlib.Path("/usr/sbin").glob("php-fpm*"))), None)
         if program is None:
-            sys.exit("php-fpm is missing: scripts/setup-debian.sh test")
+            sys.exit("php-fpm is missing; to install it, run: scripts/setup-debian.sh test")
         self.master = subprocess.Popen(["taskset", "-c", "1", program, "-F", "-O", "-y", config],
                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(300):
             if self.socket.exists():
                 return
             time.sleep(0.1)
-        sys.exit(f"{program} does not start: {directory}/fpm.log")
+        sys.exit(f"{program} does not start; its log is {directory}/fpm.log")
 
 
 class Wordpress:
@@ -75,7 +75,7 @@ class Wordpress:
         package = source or pathlib.Path("/usr/share/wordpress")
         server, php = shutil.which("mariadbd", path="/usr/sbin:/usr/bin"), shutil.which("php")
         if not (package / "wp-load.php").exists() or server is None or php is None:
-            sys.exit("WordPress, MariaDB or PHP is missing: scripts/setup-debian.sh test")
+            sys.exit("WordPress, MariaDB or PHP is missing; to install them, run: scripts/setup-debian.sh test")
         data, self.socket = directory / "mariadb", directory / "mariadb.sock"
         data.mkdir()
         options = ["--no-defaults", f"--datadir={data}", "--user=root"]
@@ -116,7 +116,7 @@ class Wordpress:
             require '{site}/wp-load.php';
             require ABSPATH . 'wp-admin/includes/upgrade.php';
             wp_install('Caravan', 'owner', 'owner@example.org', true, '', 'carry the howdah');""")
-        # It sends the owner a mail, which few machines can.
+        # The installation sends an e-mail to the owner, which few machines can do.
         subprocess.run([php, "-d", "sendmail_path=/bin/true", script], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -133,18 +133,18 @@ def php(site, code, before=""):
 
 
 def good_answers(run, path):
-    """What `howdah bench --json -` says of the good answers; ends the program if there were others."""
+    """Returns what the report of `howdah bench --json -` says about good responses. Exits if there were others."""
     try:
         report = json.loads(run.stdout)
     except ValueError:
-        sys.exit(f"howdah bench {path}: {run.stderr}")
+        sys.exit(f"howdah bench wrote no report for {path}: {run.stderr}")
     if list(report["outcomes"]) != ["Good"]:
-        sys.exit(f"{path}: not all answers are good: {', '.join(report['outcomes'])}; statuses: {report['statuses']}")
+        sys.exit(f"{path}: not all responses are good: {', '.join(report['outcomes'])}; statuses: {report['statuses']}")
     return report["outcomes"]["Good"]
 
 
 class Server:
-    """A running build, set up as one of `KINDS`."""
+    """A running server of one build, with the configuration of one of `KINDS`."""
 
     def __init__(self, directory, build, kind, fpm):
         self.bench = build / "howdah"
@@ -174,7 +174,7 @@ class Server:
         self.pin()
 
     def pin(self):
-        """Gives each process its core; children may have been forked since the last time."""
+        """Assigns each process to its core, because children may have been forked since the last call."""
         for pid in processes.of([self.master.pid]):
             is_front = b"front" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
             self.front = pid if is_front else self.front
@@ -184,7 +184,7 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), 5)
 
     def cpu(self):
-        """Seconds of the front, or of all processes."""
+        """Returns the CPU time, in seconds, of the front or, if PHP counts, of all processes."""
         return processes.cpu(processes.of([self.master.pid]) if self.counts_php else [self.front])
 
     def resident(self):
@@ -192,7 +192,7 @@ class Server:
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
     def load(self, tester, path, flags, seconds):
-        """Microseconds of CPU a good answer, and good answers a second."""
+        """Returns the CPU time of a good response, in microseconds, and the number of good responses per second."""
         clients = "8" if self.counts_php else "50"
         self.pin()
         before = self.cpu()
@@ -205,7 +205,7 @@ class Server:
 
 
 def idle(server):
-    """KiB that a connection takes which has been answered once."""
+    """Returns the memory, in KiB, of a connection on which one request has been served."""
     ask = f"GET /tiny.txt HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode()
     held = []
 
@@ -214,7 +214,7 @@ def idle(server):
             held.append(server.connect())
             held[-1].sendall(ask)
             if not held[-1].recv(4096).startswith(b"HTTP/1.1 200"):
-                sys.exit("a connection was not answered")
+                sys.exit("the server did not respond with status 200 on a connection that is to become idle")
 
     add(200)
     before = server.resident()
@@ -232,7 +232,7 @@ def main():
     turns = int(sys.argv[3]) if len(sys.argv) == 4 else 5
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most < 2 * IDLE:
-        sys.exit(f"{2 * IDLE} descriptors are needed and {most} allowed: ulimit -n")
+        sys.exit(f"{2 * IDLE} file descriptors are needed, but only {most} are allowed; raise the limit with ulimit -n")
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
@@ -270,7 +270,7 @@ def measure(servers, directory, turns):
         for turn in range(turns):
             for build in ("old", "new") if turn % 2 == 0 else ("new", "old"):
                 server = servers[build, kind]
-                # A page of WordPress takes so long that there are few in two seconds.
+                # A page of WordPress takes so long that two seconds would give too few responses.
                 seconds = 8 if kind == "wordpress" else 2
                 server.load(tester, path, flags, seconds // 2)
                 results[build].append(server.load(tester, path, flags, seconds))
@@ -284,7 +284,7 @@ def measure(servers, directory, turns):
         print(f"{name:18} {cpu_old:8.2f} {cpu_new:8.2f}  {cpu:.2f} {cpus:15} {rate_old:8.0f} {rate_new:8.0f}"
               f"  {rate:.2f} {rates}", flush=True)
     for build in ("old", "new"):
-        print(f"{build}: an idle connection of {IDLE} takes {idle(servers[build, 'embed']):.2f} KiB", flush=True)
+        print(f"{build}: each of {IDLE} idle connections takes {idle(servers[build, 'embed']):.2f} KiB", flush=True)
 
 
 if __name__ == "__main__":

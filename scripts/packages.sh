@@ -1,14 +1,14 @@
 #!/bin/sh
-# Builds the Debian packages for the release that it runs on: howdah and howdah-bench, with their debug symbols in
-# packages of their own, to target/packages; then asks lintian.
+# Builds the packages howdah and howdah-bench for the Debian release that the script runs on, and writes them to
+# target/packages, with their debug symbols in separate packages. Then it runs lintian.
 #
-#   scripts/packages.sh [DIRECTORY]     write them there, with SHA256SUMS
+#   scripts/packages.sh [DIRECTORY]     write the packages and SHA256SUMS to DIRECTORY
 #
-# The library is for this release's PHP. PHP_LIBRARIES=DIRECTORY adds those in it, which scripts/php-library.sh has written
-# for other PHPs: a payload with all of them fits any image.
+# The package contains the library for this release's PHP. PHP_LIBRARIES=DIRECTORY adds the libraries in DIRECTORY, which
+# scripts/php-library.sh has built for other PHPs, so that the payload fits images with these PHPs.
 #
-# PROFILE=dev takes the programs of `make test`, for tests; REVISION=2 makes a higher version of the same.
-# Needs scripts/setup-debian.sh packages, and a Rust toolchain.
+# For tests, PROFILE=dev uses the programs of `make test`, and REVISION=2 gives the same packages a higher version.
+# Needs the packages of `scripts/setup-debian.sh packages`, and a Rust toolchain.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -21,10 +21,10 @@ release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 series=$(scripts/setup-debian.sh --list build | sed -n 's/^php\(.*\)-dev$/\1/p')
 changed=$(git log -1 --format=%cD)
 work=$target/packages-work
-# The same for each version, since C code is compiled with this path among its flags.
+# This path is the same for each version, because it is one of the flags with which C code is compiled.
 tree=$work/howdah
 
-# What git knows, changes included: nothing of it is written in the checkout.
+# Copies the files that git knows, with uncommitted changes, so that the build writes nothing into the checkout.
 rm -rf "$work"
 mkdir -p "$tree" "$out"
 git ls-files -z | xargs -0 cp --parents --preserve=timestamps,mode -t "$tree"
@@ -36,7 +36,7 @@ for file in service socket logrotate tmpfiles; do
     cp "packaging/howdah.$file" "debian/howdah.$file"
 done
 cp packaging/howdah-https.socket debian/howdah.howdah-https.socket
-# A release of Debian has its own PHP, and so its own packages.
+# Each Debian release has its own PHP, and therefore its own packages.
 cat >debian/changelog <<EOF
 howdah ($version~$release) $release; urgency=medium
 

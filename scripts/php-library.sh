@@ -2,7 +2,7 @@
 # Builds the library for a PHP, and writes it under the name by which `howdah` finds it.
 #
 #   PHP_CONFIG=php-config8.4 scripts/php-library.sh [DIRECTORY]    to target/php-libraries, or there
-#   scripts/php-library.sh --name LIBRARY                          print the name of a library that is built
+#   scripts/php-library.sh --name LIBRARY                          print the name for a library that has been built
 #
 # PHP_HEADERS names the directory of PHP's headers where there is no php-config. PROFILE=dev builds without
 # optimisation. CARGO_BUILD_TARGET=x86_64-unknown-linux-musl builds for musl on a machine with glibc. This needs
@@ -23,12 +23,12 @@ out=$(realpath -m "${1:-$target/php-libraries}")
 profile=${PROFILE:-release}
 directory=$profile
 [ "$profile" != dev ] || directory=debug
-# A directory of its own: the library of the checkout stays that of the checkout's PHP.
+# Builds in a separate directory, so that the library in the checkout's target directory stays the one for its own PHP.
 work=$target/php-library-work
 triple=${CARGO_BUILD_TARGET-}
 case $triple in
 *-linux-musl)
-    # Without a libgcc_s of musl's, Rust's own unwinder is linked in place of it.
+    # musl has no libgcc_s, so Rust's own unwinder is linked instead.
     mkdir -p "$work/musl"
     echo "INPUT($(rustc --print target-libdir --target "$triple")/self-contained/libunwind.a)" >"$work/musl/libgcc_s.so"
     name=$(echo "$triple" | tr - _)

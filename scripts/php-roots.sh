@@ -5,22 +5,22 @@
 #   scripts/php-roots.sh [NAME...]    make these; by default all
 #   scripts/php-roots.sh --list       print the names, one per line
 #
-#   8.2 8.3 8.4 8.5 8.6      the PHP of a distribution, in a root that is entered by chroot(8)
+#   8.2 8.3 8.4 8.5 8.6      the PHP of a distribution, in a root for chroot(8)
 #   8.3-zts 8.5-zts          a thread-safe PHP, compiled from the source package of such a distribution: NAME/opt/php
-#   debian-13                a whole Debian 13, with what the test suite needs; made only if it is named
+#   debian-13                a whole Debian 13, with everything that the test suite needs; only made if you name it
 #   amazon-2-8.3 amazon-2023-8.4 alma-9-8.5
 #                            the PHP of another distribution, from npm: NAME/native/php, its extensions in NAME/conf.d
 #
 # scripts/in-root.sh runs a command in a root of the first kind and in debian-13.
 #
-# amazon-2-8.3 has no posix, without which some tests of howdah-php fail.
+# amazon-2-8.3 lacks the extension posix, so some tests of howdah-php fail.
 #
-# The PHPs of NAME-zts and of the last kind run without chroot. NAME/php-config is the program for PHP_CONFIG: it names the headers
-# by their path on this machine. The packages of npm have no headers. Theirs are those of the root of the same series,
-# which fit if the API and the build are the same; the script compares them.
+# The PHPs of NAME-zts and of the last kind run without chroot. Set PHP_CONFIG to NAME/php-config, which prints the paths of
+# the headers on this machine. The packages from npm contain no headers, so the headers in the root of the same series are
+# used. They fit if the API and the build are the same, which the script checks.
 #
-# Safe to run again: a complete root is left alone. It needs root on Debian 12, installs the packages that it needs, and
-# fetches the others from the archives of Debian and Ubuntu and from npm.
+# The script can be run repeatedly, because it skips roots that are complete. It runs as root on Debian 12, installs the
+# packages that it needs, and fetches the PHPs from the archives of Debian and Ubuntu and from npm.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -41,7 +41,7 @@ die() {
 logged() {
     "$@" >>"$roots/$name.log" 2>&1 </dev/null || {
         tail "$roots/$name.log" >&2
-        die "$name: this failed: $*"
+        die "$name: this command failed: $*"
     }
 }
 
@@ -100,7 +100,7 @@ distribution() {
         *) ubuntu_keys ;;
     esac
     packages=php$1-fpm,php$1-cgi,php$1-cli,php$1-sqlite3,php$1-mbstring,php$1-mysql,php$1-curl,php$1-xml
-    # Since PHP 8.5 opcache is not an extension of its own.
+    # Since PHP 8.5, opcache is part of PHP and has no package of its own.
     case $1 in 8.[234]) packages=$packages,php$1-opcache ;; esac
     sources_of "$2" deb >"$roots/$name.list"
     # The headers' package is only unpacked, because it depends on compilers. A mirror of unstable may be older than its
@@ -178,7 +178,7 @@ npm_package() {
     (cd "$roots/$name" && logged npm pack --silent "$2")
     logged tar xzf "$roots/$name"/*.tgz -C "$roots/$name" --strip-components=1
     native=$roots/$name/native
-    # They load the extensions from a directory that exists only in a Lambda function.
+    # These files name a directory of extensions that exists only in a Lambda function.
     rm "$native"/php/*.ini
     for file in "$native"/php/php "$native"/php/php-cgi "$native"/php/php-fpm "$native"/php/modules/*.so "$native"/lib/*; do
         logged patchelf --force-rpath --set-rpath "$native/lib" "$file"
@@ -189,13 +189,13 @@ npm_package() {
     done >"$roots/$name/conf.d/20-extensions.ini"
     echo "extension_dir=$native/php/modules" >"$roots/$name/conf.d/10-directory.ini"
     [ ! -e "$native/php/modules/opcache.so" ] || echo zend_extension=opcache >>"$roots/$name/conf.d/10-directory.ini"
-    # Values of every distribution's php.ini.
+    # The values that every distribution sets in its php.ini.
     printf '%s\n' output_buffering=4096 register_argc_argv=Off display_errors=Off >"$roots/$name/conf.d/00-usual.ini"
     printf '#!/bin/sh\nexec "%s" "$@"\n' "$roots/$1/php-config" >"$roots/$name/php-config"
     chmod 755 "$roots/$name/php-config"
     api=$("$roots/$1/php-config" --phpapi)
     build=$("$native/php/php" -n -i | sed -n 's/^PHP Extension Build => //p')
-    [ "$build" = "API$api,NTS" ] || die "$name: its build is $build; the headers of $1 are for API$api,NTS"
+    [ "$build" = "API$api,NTS" ] || die "$name: the headers of $1 are for the build API$api,NTS, but this PHP is of the build $build"
 }
 
 make_root() {
@@ -219,7 +219,7 @@ make_root() {
     echo "$names" | tr ' ' '\n'
     exit 0
 }
-[ "$(id -u)" = 0 ] || die "this makes roots for chroot and installs packages: run it as root"
+[ "$(id -u)" = 0 ] || die "this script makes roots for chroot and installs packages, so run it as the user root"
 mkdir -p "$roots"
 # shellcheck disable=SC2086 # One argument for each name.
 [ $# -gt 0 ] || set -- $names

@@ -1,9 +1,9 @@
-"""What processes have used, for the scripts here that measure: not a program."""
+"""Measures the resources that processes have used. This is a module for the benchmark scripts, not a program."""
 import pathlib, subprocess
 
 
 def of(masters):
-    """The processes with these numbers and all below them."""
+    """Returns the ids of these processes and of all their descendants."""
     listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     children = {}
     for line in listing.splitlines():
@@ -17,8 +17,8 @@ def of(masters):
 
 
 def cpu(pids, thread=""):
-    """Seconds that all threads have run whose name begins so: the scheduler's own count, since the tick's misses
-    short turns."""
+    """Returns the CPU time, in seconds, of all threads whose names begin with `thread`. It is the scheduler's own count,
+    because the count by clock ticks misses short turns."""
     spent = 0
     for pid in pids:
         for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
@@ -26,5 +26,5 @@ def cpu(pids, thread=""):
                 if (task / "comm").read_text().startswith(thread):
                     spent += int((task / "schedstat").read_text().split()[0])
             except OSError:
-                pass  # It has ended.
+                pass  # The process has exited.
     return spent / 1e9

@@ -1,32 +1,32 @@
 #!/bin/sh
-# Gathers what a release publishes in one directory, with SHA256SUMS over all of it, and verifies them.
+# Copies the files that a release publishes into one directory, writes their checksums to SHA256SUMS and verifies them.
 #
 #   scripts/release-files.sh DIRECTORY BUILT...
 #
-# DIRECTORY   where they go; it is made anew
-# BUILT       what scripts/packages.sh, scripts/tarball.sh, scripts/rpm.sh, scripts/repository.sh and make sbom have
-#             made: of each the directory, or one above it
+# DIRECTORY   the directory for the files; an existing one is deleted first
+# BUILT       the directories that scripts/packages.sh, scripts/tarball.sh, scripts/rpm.sh, scripts/repository.sh and
+#             make sbom have written, or directories that contain them
 #
-# A repository goes in as repository.tar.gz, without the files that only reprepro needs. SIGN_WITH=KEY, an id or an
-# address of gpg's, signs the checksums (SHA256SUMS.asc).
+# An apt repository becomes repository.tar.gz, without the files that only reprepro needs. SIGN_WITH=KEY signs the
+# checksums (SHA256SUMS.asc); KEY is the id or the e-mail address of a key of gpg.
 set -eu
 
 die() { echo "release-files: $*" >&2; exit 1; }
 
-[ $# -ge 2 ] || die "use: $0 DIRECTORY BUILT..."
+[ $# -ge 2 ] || die "usage: $0 DIRECTORY BUILT..."
 out=$1
 shift
 rm -rf "$out"
 mkdir -p "$out"
 for built; do
-    [ -d "$built" ] || die "$built is no directory: build it first (make packages rpm sbom repository)"
-    # A repository's own copies of the packages are in it.
+    [ -d "$built" ] || die "$built is not a directory; to build the files, run: make packages rpm sbom repository"
+    # Skips the copies of the packages in the pool of a repository.
     find "$built" -name pool -prune -o -type f \( -name '*.deb' -o -name '*.rpm' -o -name '*.cdx.json' -o -name 'howdah-linux-*.tar.gz' \) -print \
         | while read -r file; do
-            # GitHub renames what has a ~ in its name, and the checksums would not find it.
+            # GitHub renames files with a ~ in their names, so the checksums would name files that do not exist.
             name=$out/$(basename "$file" | tr '~' .)
-            # The SBOM of each release is the same; another package of the same name would get lost.
-            [ ! -e "$name" ] || cmp -s "$file" "$name" || die "two files are called ${file##*/}, and differ: $file"
+            # The SBOM of each Debian release is the same. Another file of the same name would be lost.
+            [ ! -e "$name" ] || cmp -s "$file" "$name" || die "$file and another file have the same name, but their contents differ"
             cp "$file" "$name"
         done
     for conf in $(find "$built" -path '*/conf/distributions'); do
@@ -36,7 +36,7 @@ for built; do
     done
 done
 cd "$out"
-[ -n "$(ls)" ] || die "there is nothing to publish in: $*"
+[ -n "$(ls)" ] || die "there are no files to publish in these directories: $*"
 sha256sum -- * >SHA256SUMS
 sha256sum --check --strict --quiet SHA256SUMS
 [ -z "${SIGN_WITH-}" ] || gpg --batch --yes --local-user "$SIGN_WITH" --armor --detach-sign SHA256SUMS

@@ -1,40 +1,41 @@
 #!/bin/sh
-# Makes a signed apt repository of packages: a directory that any web server can serve.
+# Creates a signed apt repository from packages: a directory that any web server can serve.
 #
 #   scripts/repository.sh DIRECTORY URL PACKAGES...
 #
-# DIRECTORY   where it is, or is to be: packages are added to those that it has
-# URL         where it will be served: https://packages.example.org/howdah
-# PACKAGES    directories that scripts/packages.sh has made, one of each Debian release
+# DIRECTORY   the directory of the repository; if it exists, the packages are added to it
+# URL         the URL at which it will be served, such as https://packages.example.org/howdah
+# PACKAGES    directories that scripts/packages.sh has written, one for each Debian release
 #
-# It is signed with the key SIGN_WITH (an id or an address of gpg's), else with gpg's default key. Needs reprepro
-# and gpg. Each release gets a file RELEASE.sources, with the public key in it, which is all that apt needs:
+# The variable SIGN_WITH names the key that signs the repository, by its id or e-mail address in gpg; without it, gpg's
+# default key signs. The script needs reprepro and gpg. For each release it writes a file RELEASE.sources, which contains
+# the public key and is all that apt needs:
 #
 #   curl -fsSL URL/bookworm.sources | sudo tee /etc/apt/sources.list.d/howdah.sources && sudo apt update
 set -eu
 
 die() { echo "repository: $*" >&2; exit 1; }
 
-[ $# -ge 3 ] || die "use: $0 DIRECTORY URL PACKAGES..."
+[ $# -ge 3 ] || die "usage: $0 DIRECTORY URL PACKAGES..."
 for program in reprepro gpg; do
-    command -v $program >/dev/null || die "$program is missing: apt install $program"
+    command -v $program >/dev/null || die "$program is missing; to install it, run: apt install $program"
 done
 directory=$(realpath -m "$1")
 url=${2%/}
 shift 2
 key=$(gpg --batch --with-colons --list-secret-keys ${SIGN_WITH+"$SIGN_WITH"} 2>/dev/null \
     | awk -F: '$1 == "fpr" { print $10; exit }')
-[ -n "$key" ] || die "gpg has no secret key${SIGN_WITH+ $SIGN_WITH}: make one (gpg --quick-generate-key), or name it by SIGN_WITH"
+[ -n "$key" ] || die "gpg has no secret key${SIGN_WITH+ $SIGN_WITH}: create one (gpg --quick-generate-key), or name another key with SIGN_WITH"
 
-# releases: those that are there, and those of the packages.
+# The releases of the existing repository, and those of the new packages.
 mkdir -p "$directory/conf"
 releases=$(sed -n 's/^Codename: //p' "$directory/conf/distributions" 2>/dev/null || true)
 release_of() { dpkg-deb -f "$1" Version | sed -n 's/.*~\([a-z]*\)$/\1/p'; }
 for packages; do
     for package in "$packages"/*.deb; do
-        [ -e "$package" ] || die "there is no package in $packages: run make packages"
+        [ -e "$package" ] || die "there are no packages in $packages; to build them, run: make packages"
         release=$(release_of "$package")
-        [ -n "$release" ] || die "$package names no release of Debian: it is not of scripts/packages.sh"
+        [ -n "$release" ] || die "the version of $package does not end in a Debian release, so scripts/packages.sh has not built this package"
         case " $(echo $releases) " in *" $release "*) ;; *) releases="$releases $release" ;; esac
     done
 done
@@ -53,7 +54,7 @@ done >"$directory/conf/distributions"
 
 for packages; do
     for package in "$packages"/*.deb; do
-        # Debug symbols are found by debuginfod or by hand: apt's index stays small.
+        # Packages with debug symbols are omitted, to keep apt's index small. debuginfod can serve them instead.
         case $package in *-dbgsym_*) continue ;; esac
         reprepro --silent -b "$directory" includedeb "$(release_of "$package")" "$package"
     done
@@ -71,8 +72,8 @@ $public
 EOF
 done
 gpg --batch --armor --export "$key" >"$directory/howdah.asc"
-# What a web server need not show.
-printf 'Served are dists, pool, *.sources and howdah.asc; conf and db are reprepro'"'"'s.\n' >"$directory/README"
+# Tells administrators which files have to be served.
+printf 'Serve dists, pool, *.sources and howdah.asc. Only reprepro needs conf and db.\n' >"$directory/README"
 cat <<EOF
 $directory is ready for $url. To install from it:
 

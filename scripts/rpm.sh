@@ -1,14 +1,14 @@
 #!/bin/sh
-# Builds rpm packages from this tree, to target/rpm, and lists what is in them.
+# Builds rpm packages from this tree, writes them to target/rpm and lists their contents.
 #
-#   scripts/rpm.sh [DIRECTORY]     write them there
+#   scripts/rpm.sh [DIRECTORY]     write the packages to DIRECTORY
 #
-# PROFILE=dev takes the programs of `make test`, for tests. Needs rpmbuild (Debian's package rpm), what a build needs, and a
-# Rust toolchain.
+# For tests, PROFILE=dev uses the programs of `make test`. Needs rpmbuild (Debian's package rpm), a Rust toolchain, and
+# everything else that a build needs.
 set -eu
 cd "$(dirname "$0")/.."
 
-command -v rpmbuild >/dev/null || { echo 'rpm: rpmbuild is missing: apt install rpm' >&2; exit 1; }
+command -v rpmbuild >/dev/null || { echo 'rpm: rpmbuild is missing; to install it, run: apt install rpm' >&2; exit 1; }
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 out=$(realpath -m "${1:-$target/rpm}")
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -17,7 +17,7 @@ directory=$profile
 [ "$profile" != dev ] || directory=debug
 
 rm -rf "$target/rpm-work"
-# Debian's rpm knows no packages: what a build needs is looked for by the build itself.
+# On Debian, rpm does not know which packages are installed, so rpmbuild does not check the dependencies of the build.
 CARGO_TARGET_DIR=$target rpmbuild -bb --nodeps --quiet \
     --define "_topdir $target/rpm-work" --define "tree $PWD" --define "version_of_tree $version" \
     --define "profile $profile" --define "directory $directory" packaging/howdah.spec

@@ -6,8 +6,8 @@ compute. This script asks cargo for the same programs, runs them from their pack
 and prints one line for each; the whole output of a program is printed when it fails. At the end it names
 the slowest programs. It exits with 1 if a test failed and with 2 if the build failed.
 
-An integration test whose tests are in several modules is run in shares: each of its modules runs in a process of
-its own, as if it were a program. So no long program is left running alone at the end.
+An integration test whose tests are in several modules is divided into shares: each of its modules runs in a process of
+its own, as if it were a program. This way, no long program runs alone at the end.
 
     scripts/run-tests.py [--jobs N] [--limit MINUTES] [--only WORD] [--ignored] [-- CARGO ARGUMENTS]
 
@@ -31,8 +31,8 @@ RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) igno
 
 def main():
     words = argparse.ArgumentParser(description="Runs the test programs of the workspace side by side.")
-    words.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many programs run at once (as many as there are cores)")
-    words.add_argument("--limit", type=float, default=15, help="minutes after which a program or share is killed (15)")
+    words.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many programs run at the same time (default: the number of cores)")
+    words.add_argument("--limit", type=float, default=15, help="minutes after which a program or share is killed (default: 15)")
     words.add_argument("--only", default="", help="run the programs and shares whose name contains this word")
     words.add_argument("--ignored", action="store_true", help="run the tests that are marked as ignored, and no others")
     words.add_argument("cargo", nargs="*", help="arguments for `cargo test --workspace`")

@@ -1,32 +1,30 @@
 #!/bin/sh
-# Installs the Debian packages Howdah needs, for the release's own PHP. It installs what is missing and
-# nothing else; it does not build Howdah and does not install Rust.
+# Installs the Debian packages that Howdah needs, for the release's own PHP. It installs only packages that are missing.
+# It neither builds Howdah nor installs Rust.
 #
-#   scripts/setup-debian.sh build   to compile: PHP and its headers, a C compiler
-#   scripts/setup-debian.sh demo    build + the extensions the demo site uses
-#   scripts/setup-debian.sh test    demo + rival servers, MariaDB and the real
-#                                   applications the test suite drives
-#   scripts/setup-debian.sh packages   build + what makes Debian packages
-#   scripts/setup-debian.sh image   what makes and tests a container image of them
+#   scripts/setup-debian.sh build      for compiling: PHP and its headers, a C compiler
+#   scripts/setup-debian.sh demo       build, and the extensions that the demo site uses
+#   scripts/setup-debian.sh test       demo, and rival servers, MariaDB and the real applications of the test suite
+#   scripts/setup-debian.sh packages   build, and the tools that build Debian packages
+#   scripts/setup-debian.sh image      the tools that build and test a container image of these packages
 #   scripts/setup-debian.sh --list GROUP    print the packages, one per line
 #
-# Safe to run again: with nothing missing it asks dpkg once and leaves (no root,
-# no network). Otherwise it needs root, or sudo.
+# The script can be run repeatedly. If no package is missing, it needs neither root nor the network. Otherwise it needs
+# root or sudo.
 #
-# No daemon is started: several of these packages bring one (nginx, apache2,
-# php-fpm, MariaDB, PostgreSQL), the tests only use private copies of them on loopback. While
-# apt runs, a policy-rc.d (invoke-rc.d(8)) forbids starting services; what was
-# there before is put back, also after a failure. A service that this run
-# installed is not enabled for the next boot either.
+# Several of these packages contain a daemon (nginx, apache2, php-fpm, MariaDB, PostgreSQL), of which the tests only use
+# private instances on loopback. The script therefore starts no daemon: while apt runs, a policy-rc.d (invoke-rc.d(8))
+# forbids starting services. An existing policy-rc.d is restored afterwards, even after a failure. Services that this run
+# has installed are not enabled for the next boot either.
 set -eu
 
-# Debian 12 is the reference: what is measured and what every test runs on.
+# Debian 12 is the reference: all measurements and all tests run on it.
 release=$(. /etc/os-release 2>/dev/null && echo "${ID-} ${VERSION_ID-}") || release=
 case $release in
     "debian 12") PHP=8.2 theme=twentytwentyone ;;
     "debian 13") PHP=8.4 theme=twentytwentyfive ;;
     *)
-        # php-defaults' choice, as far as apt knows it already.
+        # The version that php-defaults chooses, if apt knows it already.
         PHP=$(apt-cache depends php-dev 2>/dev/null | sed -n 's/.*Depends: php\([0-9.]*\)-dev.*/\1/p' | head -n 1)
         PHP=${PHP:-8.2} theme=twentytwentyfive
         ;;
@@ -51,10 +49,10 @@ test="curl openssl pebble strace valgrind python3 python3-venv python3-jsonschem
   wrk prometheus rsyslog
   chromium nodejs"
 
-# To make Debian packages, rpm and a repository, and to try them in fresh systems.
+# To build Debian packages, rpm packages and a repository, and to test them in fresh systems.
 packaging="dpkg-dev debhelper lintian rpm reprepro gpg debootstrap"
 
-# To make a container image, to read it with other programs, and to run it with a real application.
+# To build a container image, to read it with other programs, and to run it with a real application.
 image="mmdebstrap skopeo umoci python3 curl mariadb-server wordpress wordpress-theme-$theme"
 
 services="nginx apache2 mariadb redis-server postgresql php$PHP-fpm varnish varnishncsa haproxy prometheus rsyslog"
@@ -98,31 +96,31 @@ restore_policy() {
 }
 
 forbid_starting_services() {
-    restore_policy # an earlier run was killed half-way
+    restore_policy # in case an earlier run was killed
     if [ -e "$policy" ]; then
         mv "$policy" "$saved"
     fi
     trap restore_policy EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
-    printf '#!/bin/sh\n# %s: put here while packages are installed\nexit 101\n' "$mark" >"$policy"
+    printf '#!/bin/sh\n# %s: this file exists only while packages are being installed\nexit 101\n' "$mark" >"$policy"
     chmod 755 "$policy"
 }
 
 [ "${1-}" = --list ] && { packages_of "${2-test}" | tr ' ' '\n'; exit 0; }
-[ $# -le 1 ] || die "one group at a time: build, demo, test, packages or image"
+[ $# -le 1 ] || die "expected one group: build, demo, test, packages or image"
 group=${1-test}
 packages=$(packages_of "$group")
 
 command -v dpkg-query >/dev/null 2>&1 \
-    || die "this is not Debian (no dpkg-query). Install by hand what '$0 --list $group' prints"
+    || die "this system is not Debian, because it has no dpkg-query. Install the packages that '$0 --list $group' prints by hand"
 
 missing=$(missing_of $packages)
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null 2>&1 \
-        || die "missing: $(echo $missing). Run this as root: $0 $group"
+        || die "these packages are missing: $(echo $missing). As root, run: $0 $group"
     exec sudo -- "$0" "$group"
 fi
 
@@ -135,7 +133,7 @@ done
 forbid_starting_services
 export DEBIAN_FRONTEND=noninteractive
 install() { apt-get install -y -q --no-install-recommends "$@" </dev/null; }
-# Try with the package lists at hand; fetch new ones only if that fails.
+# Tries the existing package lists first, and fetches new ones only if that fails.
 if ! apt-get install -s -qq --no-install-recommends $missing >/dev/null 2>&1; then
     apt-get update -q </dev/null || die "apt-get update failed: check the network and /etc/apt/sources.list"
 fi
@@ -154,5 +152,5 @@ for service in $new_services; do
 done
 
 still=$(missing_of $packages)
-[ -z "$still" ] || die "still missing after apt-get: $(echo $still)"
+[ -z "$still" ] || die "apt-get succeeded, but these packages are still missing: $(echo $still)"
 say "done: '$group' is complete"

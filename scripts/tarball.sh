@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes howdah-linux-x86_64.tar.gz (or -aarch64) of the packages of `make packages`: the program, its libraries and
-# packaging/tarball/install.sh, for systems without a package of Howdah. The same packages make the same file, byte for
-# byte.
+# Creates howdah-linux-x86_64.tar.gz (or -aarch64) from the packages of `make packages`. The archive contains the program,
+# its libraries and packaging/tarball/install.sh, for systems without a package of Howdah. From the same packages, the
+# script creates the same file, byte for byte.
 #
-#   scripts/tarball.sh [DIRECTORY]     write it there; by default target/tarball
+#   scripts/tarball.sh [DIRECTORY]     write the archive to DIRECTORY; by default to target/tarball
 set -eu
 cd "$(dirname "$0")/.."
 

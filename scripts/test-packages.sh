@@ -1,14 +1,14 @@
 #!/bin/sh
-# Installs the packages in fresh systems of Debian, with systemd running in them, and uses them: from a signed
-# repository by apt, with WordPress, under load while the package is upgraded, and until nothing is left of them.
+# Tests the packages in fresh Debian systems in which systemd runs: it installs them with apt from a signed repository,
+# serves WordPress, upgrades them under load, and checks that purging removes everything.
 #
-#   scripts/test-packages.sh [bookworm] [trixie]     both, if none is named
+#   scripts/test-packages.sh [bookworm] [trixie]     by default both releases
 #
-# Needs root, scripts/setup-debian.sh packages, a Rust toolchain, and Debian's archive. Each system is made once, in
-# target/systems; what happens in it is thrown away. Processes, mounts and network are the system's own, so that
-# nothing on this machine is touched and port 80 is free.
+# Needs root, the packages of `scripts/setup-debian.sh packages`, a Rust toolchain, and access to Debian's archive. Each
+# system is created once, in target/systems, and the changes of a test are discarded. Processes, mounts and network are
+# separate from this machine's, so that nothing on this machine changes and port 80 is free.
 #
-# The programs are those of `make test` (PROFILE=release for those that are shipped).
+# By default, the packages contain the programs of `make test`. With PROFILE=release, they contain optimised programs.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -23,11 +23,11 @@ die() {
     echo "test-packages: $*" >&2
     exit 1
 }
-# A command that fails ends the script, too.
+# Also runs when a command has failed and has ended the script.
 at_the_end() {
     status=$?
     [ $status = 0 ] || [ -z "$init" ] || {
-        echo "test-packages: $release: FAILED in $step; the units, the last of the journal, and of $log:"
+        echo "test-packages: $release: FAILED in $step. The states of the units, and the last lines of the journal and of $log:"
         inside sh -c 'systemctl status --no-pager --lines 0 "howdah*"; journalctl --no-pager --grep "howdah|namespac" -n 40' || true
         tail -n 20 "$log"
     } >&2
@@ -36,7 +36,7 @@ at_the_end() {
 end_system() {
     kill -KILL "$unshared" 2>/dev/null || true
     wait "$unshared" 2>/dev/null || true
-    # Its processes die a moment after their first one.
+    # The system's processes die a moment after its first process.
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || true
         [ -e "$cgroup" ] || break
@@ -44,26 +44,27 @@ end_system() {
     done
 }
 
-[ "$(id -u)" = 0 ] || die "this makes systems of their own: run it as root"
+[ "$(id -u)" = 0 ] || die "this script creates other systems, so run it as the user root"
 
-# A private set of mounts, which end with this script.
+# Creates a private mount namespace, which ends with this script.
 if [ -z "${HOWDAH_MOUNTS-}" ]; then
     HOWDAH_MOUNTS=1 exec unshare --mount --propagation private -- "$0" "$@"
 fi
 
 series_of() { case $1 in bookworm) echo 8.2 ;; *) echo 8.4 ;; esac; }
-# Without a theme WordPress answers with nothing.
+# Without a theme, WordPress sends empty pages.
 theme_of() { case $1 in bookworm) echo twentytwentyone ;; *) echo twentytwentyfive ;; esac; }
 
-# The system itself, and Debian's packages that it will need when it has a network of its own: base RELEASE
+# Creates the system, and downloads the Debian packages that it needs later, when it cannot reach the archive:
+# base RELEASE
 base() {
     [ -e "$systems/$1.complete" ] && return
-    say "$1: a fresh system"
+    say "$1: creating a fresh system"
     rm -rf "${systems:?}/$1"
     mkdir -p "$systems"
     debootstrap --variant=minbase --include=systemd,systemd-sysv,ca-certificates,curl \
         "$1" "$systems/$1" "$archive" >"$systems/$1.log" 2>&1 || { tail "$systems/$1.log"; die "debootstrap failed"; }
-    # The PHP that packages are built with may be one of a security update.
+    # The packages may be built with the PHP of a security update, so the archive of these updates is needed, too.
     cat >"$systems/$1/etc/apt/sources.list" <<EOF
 deb $archive $1 main
 deb $archive $1-updates main
@@ -75,12 +76,12 @@ EOF
         "php$(series_of "$1")-mysql" "php$(series_of "$1")-cli" \
         "php$(series_of "$1")-cgi" mariadb-server wordpress "wordpress-theme-$(theme_of "$1")" \
         logrotate nginx procps python3 >>"$systems/$1.log" 2>&1 \
-        || { tail "$systems/$1.log"; die "Debian's packages are not to be had"; }
+        || { tail "$systems/$1.log"; die "Debian's packages cannot be downloaded"; }
     umount "$systems/$1/proc"
     touch "$systems/$1.complete"
 }
 
-# What of it changes goes to another directory: open_system RELEASE NAME
+# Mounts the system so that changes are written to another directory: open_system RELEASE NAME
 open_system() {
     root=$systems/run/$2
     mkdir -p "$root" "$systems/changes-$2"
@@ -96,9 +97,9 @@ close_system() {
     umount "$systems/changes-$1"
 }
 
-# The packages of a release in their first and second version: build RELEASE. Another release than this machine's
-# builds in its own system, with this toolchain and, since all paths are the same, with what is already compiled:
-# only what knows PHP is built again.
+# Builds the first and the second version of a release's packages: build RELEASE. For another release than this machine's,
+# the build runs in that release's system, with this toolchain. All paths are the same there, so cargo reuses what is
+# already compiled and builds only the crates that depend on PHP.
 build() {
     say "$1: packages (profile $profile)"
     log=$systems/$1.build.log
@@ -128,16 +129,16 @@ both_versions() {
     done
 }
 
-# In the running system.
+# Runs a command in the running system.
 inside() { nsenter --target "$init" --all --root env -C / -i PATH="$PATH" HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"; }
-# Debian's packages have been downloaded before; there is no way to them from here.
+# Debian's packages have been downloaded before, because the running system cannot reach the archive.
 apt() {
     inside apt-get -y -q -o Dpkg::Use-Pty=0 -o APT::Install-Recommends=false "$@" >>"$log" 2>&1 \
         || { tail -n 30 "$log"; die "apt-get $*"; }
 }
 update() { apt -o Dir::Etc::SourceList=sources.list.d/howdah.sources -o Dir::Etc::SourceParts=- -o APT::Get::List-Cleanup=0 update; }
 page() { inside curl -sS --max-time 20 "$@"; }
-# until_true SECONDS WHAT COMMAND...
+# Repeats a command until it succeeds, and fails with MESSAGE after SECONDS: until_true SECONDS MESSAGE COMMAND...
 until_true() {
     end=$(($(date +%s) + $1)) what=$2
     shift 2
@@ -157,16 +158,16 @@ came_up() { inside systemctl is-system-running | grep -qx running; }
 is_active() { inside systemctl is-active --quiet "$1"; }
 serves() { page -o /dev/null "$1"; }
 serves_php() { holds "$(page http://127.0.0.1/info.php)" "$series." "a page $1"; }
-# systemd removes it some time after the service has stopped.
+# Succeeds once the service has no private /var/tmp, which systemd removes some time after the service has stopped.
 no_private_tmp() { ! inside sh -c 'ls -d /var/tmp/systemd-private-*-howdah.service-*'; }
 main_process() { inside systemctl show --value -p MainPID howdah.service; }
-# The file that it runs.
+# Prints the inode of the program file that the service runs.
 program() { inside stat --dereference --format %i "/proc/$(main_process)/exe"; }
 
-# No PHP; a taken port.
+# Installs the package without PHP, and while another server uses port 80.
 refusals() {
     apt install howdah
-    holds "$(cat "$log")" "there is no PHP yet: apt install php-cgi" "an installation without PHP"
+    holds "$(cat "$log")" "PHP is not installed. It starts when you run: apt install php-cgi" "an installation without PHP"
     is_active howdah.socket && die "howdah.socket is active without PHP"
     holds "$(inside howdah check --config /etc/howdah/howdah.toml 2>&1 || true)" "PhpMissing: there is no PHP program" "howdah check without PHP"
     apt purge howdah
@@ -187,7 +188,7 @@ install_and_serve() {
     say "$release: apt install to the first page: $(awk "BEGIN { print $(date +%s.%N) - $begun }") s, downloads apart"
     inside sh -c 'echo "<?php echo PHP_VERSION, \" \", posix_geteuid(), \" \", php_sapi_name();" >/var/www/html/info.php'
     holds "$(page http://127.0.0.1/info.php)" "$series." "a PHP page"
-    # Of all processes of the unit, the master alone has a capability, and none is root.
+    # Of all processes of the unit, only the master has capabilities, and none runs as root.
     for pid in $(inside systemctl show --value -p ControlGroup howdah.service | inside xargs -I{} cat /sys/fs/cgroup{}/cgroup.procs); do
         status=$(inside cat "/proc/$pid/status")
         user=$(echo "$status" | awk '$1 == "Uid:" { print $2, $3, $4, $5 }')
@@ -198,10 +199,10 @@ install_and_serve() {
     done
     exposure=$(inside systemd-analyze security howdah.service --no-pager | sed -n 's/.*exposure level for howdah.service: \([0-9.]*\).*/\1/p')
     say "$release: systemd-analyze security: $exposure"
-    awk "BEGIN { exit !($exposure <= 3.0) }" || die "the unit is exposed more than 3.0"
+    awk "BEGIN { exit !($exposure <= 3.0) }" || die "systemd-analyze rates the unit's exposure at $exposure, which is more than 3.0"
 }
 
-# A site of its own user, another PHP program, a mistake in an included file.
+# Checks a site with a user of its own, another PHP program, and a mistake in an included file.
 sites() {
     inside useradd --create-home --home-dir /srv/alice --shell /usr/sbin/nologin alice
     inside sh -ec '
@@ -213,7 +214,7 @@ sites() {
         systemctl reload howdah' "$series"
     expect "$(page -H 'Host: alice.test' http://127.0.0.1/)" "alicealicephp-of-alice" "a site of another user, with another PHP program"
     inside sh -c 'echo "rot = 1" >/etc/howdah/conf.d/mistake.toml'
-    inside systemctl reload howdah 2>/dev/null && die "a reload with a mistake went well"
+    inside systemctl reload howdah 2>/dev/null && die "a reload succeeded although the configuration has a mistake"
     holds "$(inside journalctl --no-pager -u howdah -n 20)" "/etc/howdah/conf.d/mistake.toml:1:1: unknown key" "the mistake's place"
     inside rm /etc/howdah/conf.d/mistake.toml
     holds "$(page http://127.0.0.1/info.php)" "$series." "a page after the refused reload"
@@ -232,7 +233,7 @@ define("DB_NAME", "wp"); define("DB_USER", "wp"); define("DB_PASSWORD", "secret"
 define("WP_CONTENT_DIR", "/var/lib/wordpress/wp-content");
 END
         printf "[[site]]\nhosts = [\"localhost\"]\nroot = \"/usr/share/wordpress\"\nrecognise = true\n" >/etc/howdah/sites.d/wordpress.toml'
-    # The extension is new: a restart.
+    # The extension is new, so the service has to be restarted.
     inside systemctl restart howdah
     page -o /dev/null --data 'weblog_title=Elephants&user_name=keeper&admin_password=elephant&admin_password2=elephant&pw_weak=1&admin_email=a@b.test' \
         'http://localhost/wp-admin/install.php?step=2'
@@ -245,22 +246,22 @@ https() {
     inside systemctl restart howdah
     holds "$(page -k https://localhost/wp-login.php)" user_login "a page by HTTPS, from the local authority"
     holds "$(inside cat /proc/net/udp6)" "01BB" "the port of HTTP/3"
-    # As for another port.
+    # As an administrator does to change the port.
     before=$(main_process)
     inside systemctl restart howdah.socket
-    [ "$before" != "$(main_process)" ] || die "a restart of howdah.socket has not restarted the service"
+    [ "$before" != "$(main_process)" ] || die "the restart of howdah.socket did not restart the service"
     serves_php "after a restart of howdah.socket"
 }
 
-# What `howdah init` writes: a site of the packaged server; and, of a program that no package has installed, a
-# server of its own, whose unit systemd starts, reloads and goes on as another program.
+# Checks what `howdah init` writes: a site for the packaged server, and, if the program does not come from a package, a
+# unit for a server of its own, which systemd starts and reloads, and whose program is upgraded.
 of_howdah_init() {
     inside sh -ec '
         mkdir -p /srv/zoo.test /srv/shop /opt/howdah/bin
         echo "<?php echo \"zoo \", posix_getpwuid(posix_geteuid())[\"name\"];" >/srv/zoo.test/index.php
         howdah init /srv/zoo.test -o /etc/howdah/sites.d/zoo.toml
         howdah check --config /etc/howdah/howdah.toml
-        systemctl reload howdah' >>"$log" 2>&1 || { tail -n 20 "$log"; die "howdah init, for a site of the packaged server"; }
+        systemctl reload howdah' >>"$log" 2>&1 || { tail -n 20 "$log"; die "howdah init for a site of the packaged server failed"; }
     expect "$(page -H 'Host: zoo.test' http://127.0.0.1/)" "zoo www-data" "a site that howdah init has added to the packaged server"
     inside rm -r /srv/zoo.test /etc/howdah/sites.d/zoo.toml
     inside systemctl stop --quiet howdah.socket howdah.service
@@ -276,7 +277,7 @@ of_howdah_init() {
         systemctl reload howdah-shop' >>"$log" 2>&1 || { inside journalctl --no-pager -u howdah-shop -n 20; die "the unit of howdah init does not start"; }
     expect "$(page http://127.0.0.1/)" "www-data1" "a page of the unit that howdah init has written"
     inside sh -ec 'cp /opt/howdah/bin/howdah /opt/howdah/bin/next && mv /opt/howdah/bin/next /opt/howdah/bin/howdah
-        /opt/howdah/bin/howdah upgrade --control /run/howdah-shop/control.sock' >>"$log" 2>&1 || die "no upgrade by hand"
+        /opt/howdah/bin/howdah upgrade --control /run/howdah-shop/control.sock' >>"$log" 2>&1 || die "the upgrade of the server of howdah init failed"
     expect "$(page http://127.0.0.1/)" "www-data1" "a page after an upgrade by hand"
     expect "$(inside systemctl is-active howdah-shop)" active "the unit after it"
     inside systemctl stop --quiet howdah-shop
@@ -284,14 +285,14 @@ of_howdah_init() {
         mv /etc/howdah.away /etc/howdah; systemctl daemon-reload; systemctl start howdah'
 }
 
-# No room for the next version: dpkg gives up, the server serves on, and can be started again. The upgrade after
-# this one heals it.
+# Upgrades while the disk is full: dpkg fails, and the server continues to serve and can be restarted. The next upgrade
+# succeeds.
 disk_full() {
     publish "$root/repository" "$systems/packages-${release}1"
     before=$(main_process)
     used=$(df -k --output=used "$systems/changes-$release" | tail -n 1)
     mount -o "remount,size=$((used + 4096))k" "$systems/changes-$release"
-    inside sh -c 'dpkg --install /repository/pool/main/h/howdah/howdah*+1~*.deb' >>"$log" 2>&1 && die "dpkg has found room on a full disk"
+    inside sh -c 'dpkg --install /repository/pool/main/h/howdah/howdah*+1~*.deb' >>"$log" 2>&1 && die "dpkg succeeded although the disk is full"
     holds "$(tail -n 40 "$log")" "No space left on device" "what dpkg says of a full disk"
     inside sh -c 'cat /dev/zero >/var/tmp/fill' 2>/dev/null && die "the disk is not full"
     serves_php "on a full disk"
@@ -302,12 +303,12 @@ disk_full() {
     mount -o remount,size=50% "$systems/changes-$release"
 }
 
-# New connections, kept ones, and uploads, while apt upgrades. Prints what failed.
+# Opens new connections, uses kept connections and uploads while apt upgrades the package. Prints the requests that failed.
 upgrade() {
     cp scripts/upgrade-load.py "$root/repository/"
     inside sh -c 'echo "<?php echo strlen(file_get_contents(\"php://input\"));" >/var/www/html/upload.php'
     load "$release.load"
-    # As if the first version had another unit.
+    # Changes the unit, as if the first version had come with another one.
     inside sh -ec 'sed -i s/^RestartSec=.*/RestartSec=7/ "$(systemctl show --value -p FragmentPath howdah.service)"; systemctl daemon-reload'
     before=$(main_process)
     program=$(program)
@@ -321,7 +322,8 @@ upgrade() {
     loaded "requests were lost in the upgrade"
 }
 
-# An upload that begins before an upgrade, and ends longer after the front is told to go than a stop lets it.
+# Checks an upload that begins before an upgrade and that ends, after the old front has been told to stop, later than
+# timeouts.stop would allow.
 upgrade_in_an_upload() {
     inside rm /tmp/upgraded
     load "$release.load" upload
@@ -332,7 +334,7 @@ upgrade_in_an_upload() {
     loaded "an upload was lost in the upgrade"
 }
 
-# load OUTPUT [upload], then loaded WHAT_HAS_HAPPENED_OTHERWISE
+# Starts the load: load OUTPUT [upload]. Waits for its end, and fails with MESSAGE if a request was lost: loaded MESSAGE
 load() {
     output=$systems/$1
     shift
@@ -345,12 +347,12 @@ loaded() {
     say "$release: $(tail -n 1 "$output")"
 }
 
-# Nothing but /run and /tmp can be written to.
+# Makes the whole system read-only except for /run and /tmp.
 read_only_system() {
     inside systemctl stop --quiet howdah.service
     until_true 20 "systemd does not remove the private /var/tmp" no_private_tmp
     inside sh -ec 'for path in /etc /srv /usr /var; do mount --bind $path $path; mount -o remount,bind,ro $path; done'
-    inside systemctl start howdah 2>/dev/null && die "the server has opened its log on a read-only disk"
+    inside systemctl start howdah 2>/dev/null && die "the server started although its log is on a read-only disk"
     holds "$(inside journalctl --no-pager -u howdah -n 30)" "log.error: /var/log/howdah/error.log cannot be opened: Read-only file system" "the journal"
     inside sh -ec '
         umount -l /etc
@@ -372,7 +374,7 @@ read_only_system() {
 }
 
 leaves_nothing() {
-    # WordPress would have another web server take the place.
+    # Without this, removing Howdah would make apt install another web server, because WordPress needs one.
     apt purge wordpress "wordpress-theme-$(theme_of "$release")"
     apt purge howdah
     inside rm -f /etc/howdah/sites.d/wordpress.toml
@@ -383,14 +385,14 @@ leaves_nothing() {
     page -o /dev/null http://127.0.0.1/info.php
     apt purge howdah
     for unit in howdah.socket howdah-https.socket howdah.service; do
-        is_active $unit && die "a purged $unit is active"
+        is_active $unit && die "$unit is still active after the package was purged"
     done
     until_true 20 "systemd does not remove the private /var/tmp" no_private_tmp
     files >"$systems/$release.after"
-    diff "$systems/$release.before" "$systems/$release.after" || die "purging leaves files"
+    diff "$systems/$release.before" "$systems/$release.after" || die "files remain after the package was purged"
     left=$(grep howdah "$systems/$release.after" | grep -vx /etc/apt/sources.list.d/howdah.sources || true)
-    [ -z "$left" ] || die "purging leaves $left"
-    [ -e "$root/var/www/html/info.php" ] || die "purging has removed a site"
+    [ -z "$left" ] || die "these files remain after the package was purged: $left"
+    [ -e "$root/var/www/html/info.php" ] || die "purging the package removed a site"
 }
 
 scenario() {
@@ -409,12 +411,12 @@ try() {
     GNUPGHOME=$gnupg gpg --batch --quiet --passphrase '' --quick-generate-key test@howdah.example rsa3072 sign never 2>>"$log"
     publish "$root/repository" "$systems/packages-$release"
     umount "$root/proc"
-    # The kernel is this machine's.
+    # The system uses this machine's kernel.
     ln -s /dev/null "$root/etc/systemd/system/systemd-modules-load.service"
 
     say "$release: systemd starts"
     mount -t tmpfs -o mode=755 tmpfs "$root/run"
-    # A cgroup of its own is the root that its systemd sees, whatever else runs on this machine.
+    # The system gets a control group of its own, which is the root that its systemd sees.
     mkdir -p "$systems/cgroup"
     mount -t cgroup2 cgroup2 "$systems/cgroup"
     cgroup=$systems/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/howdah-$$-$release
@@ -433,7 +435,7 @@ try() {
         done
         mkdir "$root/dev/shm" "$root/dev/pts"
         mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
-        # PrivateDevices= copies these, too.
+        # The sandbox of PrivateDevices= needs these, too.
         mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
         ln -s pts/ptmx "$root/dev/ptmx"
         ln -s /proc/self/fd "$root/dev/fd"

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Builds howdah-php for each PHP of scripts/php-roots.sh and runs its tests with that PHP's programs.
 #
-#   scripts/test-php-roots.sh [NAME...]          these PHPs, which are made if they are missing; by default all
-#   PROGRAM=php-fpm scripts/test-php-roots.sh    with php-fpm or php; by default php-cgi, which has every extension
-#   TESTS="worker opcache" ...                   only these test programs
+#   scripts/test-php-roots.sh [NAME...]          use these PHPs, and set up those that are missing; by default all
+#   PROGRAM=php-fpm scripts/test-php-roots.sh    use php-fpm or php; by default php-cgi, which has every extension
+#   TESTS="worker opcache" ...                   run only these test programs
 #
 # Needs root, and what `scripts/setup-debian.sh build` installs. A distribution's PHP runs in its root, in a set of
 # mounts that ends with the test program.
@@ -19,7 +19,7 @@ failed=
 # The test programs are run in their crate, as cargo does: run_test NAME TEST-PROGRAM
 run_test() {
     root=$roots/$1
-    # This one reads the library and starts no PHP. It needs objdump, which the roots do not have.
+    # This test program only reads the library and starts no PHP. It needs objdump, which the roots do not have.
     case $2 in */c_library-*) set -- "$1-library" "$2" ;; esac
     case $1 in
         *-library) env -C crates/howdah-php "$2" ;;
@@ -40,7 +40,7 @@ run_test() {
 }
 
 [ "$(id -u)" = 0 ] || {
-    echo "test-php-roots: this enters other roots: run it as root" >&2
+    echo "test-php-roots: the tests run in other root directories, so run this script as the user root" >&2
     exit 1
 }
 # shellcheck disable=SC2046 # One argument for each name.
@@ -64,6 +64,6 @@ for name in "$@"; do
     done <"$results/$name.tests"
 done
 [ -z "$failed" ] || {
-    echo "test-php-roots: failed:$failed; the output is in $results" >&2
+    echo "test-php-roots: these tests failed:$failed. Their output is in $results" >&2
     exit 1
 }

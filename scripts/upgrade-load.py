@@ -1,7 +1,8 @@
-"""Requests while scripts/test-packages.sh upgrades the server: new connections, kept ones, slow uploads. Ends once
-/tmp/upgraded is there and each kind was answered after it; fails if any request was lost.
+"""Sends requests while scripts/test-packages.sh upgrades the server: over new connections, over kept connections, and as
+slow uploads. Ends once /tmp/upgraded exists and requests of each kind have been served after that. Fails if any request
+was lost.
 
-With the argument `upload` a single one, which ends LONGER seconds after that."""
+With the argument `upload`, it sends only one upload, which ends LONGER seconds after /tmp/upgraded was created."""
 
 import http.client
 import os
@@ -11,7 +12,7 @@ import threading
 import time
 
 PORT = 80
-# More than `timeouts.stop`, less than `timeouts.drain`.
+# This is more than `timeouts.stop` and less than `timeouts.drain`.
 LONGER = 15
 begun = time.monotonic()
 counts = {"new connections": 0, "kept connections": 0, "uploads": 0}
@@ -50,8 +51,8 @@ def new_connections():
 
 
 def kept_connections():
-    """As browsers do, a kept connection that the server has closed is not used again: whether it has is looked at
-    first, and a request that meets the close all the same is sent once more (RFC 9112, 9.3.1)."""
+    """Sends requests over a kept connection as browsers do: it first checks whether the server has closed the connection,
+    and if the server closes it at the same moment, sends the request again (RFC 9112, 9.3.1)."""
     client = None
     while not over():
         since = time.monotonic()
@@ -88,7 +89,7 @@ def uploads():
 
 
 def one_upload():
-    """Its length is not known when it begins, hence the chunks."""
+    """Sends one upload, in chunks, because its length is not known at the start."""
     asked, sent = None, 0
     with socket.create_connection(("127.0.0.1", PORT), timeout=60) as connection:
         connection.sendall(b"POST /upload.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -100,12 +101,12 @@ def one_upload():
                 asked = time.monotonic()
             time.sleep(0.2)
             if time.monotonic() > begun + 120:
-                raise TimeoutError("there was no upgrade")
+                raise TimeoutError("the server was not upgraded within 120 s")
         connection.sendall(b"0\r\n\r\n")
         response = http.client.HTTPResponse(connection)
         response.begin()
         check(response, str(sent).encode())
-    print(f"an upload of {time.monotonic() - begun:.0f} s was answered, {LONGER} s after the upgrade")
+    print(f"an upload of {time.monotonic() - begun:.0f} s was served; it ended {LONGER} s after the upgrade")
 
 
 def run(what):
@@ -127,5 +128,5 @@ for thread in threads:
     thread.join()
 for failure in failures:
     print(failure)
-print(", ".join(f"{count} {kind}" for kind, count in counts.items()), f"while upgraded, none lost; the longest waited {longest:.2f} s" if not failures else "")
+print(", ".join(f"{count} {kind}" for kind, count in counts.items()), f"during the upgrade; no request was lost, and the slowest took {longest:.2f} s" if not failures else "")
 raise SystemExit(bool(failures))

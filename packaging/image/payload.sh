@@ -1,5 +1,5 @@
 #!/bin/sh
-# Unpacks Howdah's package as a payload: the programs and libraries, where `howdah` looks for them.
+# Unpacks the programs and libraries of Howdah's package into a directory, at the paths where `howdah` looks for them.
 #
 #   payload.sh PACKAGES DIRECTORY
 set -eu

@@ -15,11 +15,11 @@ final class InvalidKey extends \InvalidArgumentException implements InvalidArgum
 }
 
 /**
- * Howdah's shared cache as PSR-16 (psr/simple-cache 1, 2 and 3). It needs the functions that Howdah has
- * in the modes embed and worker and in `howdah php`.
+ * A PSR-16 cache (psr/simple-cache 1, 2 and 3) that stores its values in Howdah's shared cache. It needs functions that
+ * exist in the modes embed and worker and in `howdah php`.
  *
- * Parameters have no types and return values have, which is compatible with all three versions.
- * Applications that share a pool choose different namespaces; clear() deletes those of its namespace.
+ * Only return values have types, which is compatible with all three versions. Applications that share a pool must use
+ * different namespaces. clear() deletes only the values of its own namespace.
  */
 final class SharedCache implements CacheInterface
 {
@@ -28,7 +28,7 @@ final class SharedCache implements CacheInterface
 
     private readonly string $prefix;
 
-    /** What is returned for a value that is not there; null and false are values. */
+    /** The marker for a missing value. null and false cannot be used, because they are valid values. */
     private readonly object $none;
 
     /** $defaultTtl is in seconds; 0 means no limit. */
@@ -37,10 +37,10 @@ final class SharedCache implements CacheInterface
         $this->prefix = "psr16:$namespace:";
         $this->none = new \stdClass();
         if (strlen($this->prefix) > self::TAG_BYTES) {
-            throw new InvalidKey('A namespace has at most ' . self::TAG_BYTES - strlen('psr16::') . ' bytes');
+            throw new InvalidKey('A namespace must have at most ' . self::TAG_BYTES - strlen('psr16::') . ' bytes');
         }
         if ($defaultTtl < 0) {
-            throw new InvalidKey("The default TTL is $defaultTtl; use 0 for no limit");
+            throw new InvalidKey("The default TTL must not be negative, but it is $defaultTtl; use 0 for no limit");
         }
     }
 
@@ -51,7 +51,7 @@ final class SharedCache implements CacheInterface
     }
 
     /**
-     * A value that does not fit leaves no older one behind.
+     * If the value cannot be stored, any older value under the key is removed.
      *
      * @param string $key
      * @param null|int|DateInterval $ttl
@@ -93,7 +93,7 @@ final class SharedCache implements CacheInterface
         // All keys are checked before the first value is stored.
         $checked = [];
         foreach ($this->iterable($values) as $key => $value) {
-            // PHP makes integers of such keys in arrays.
+            // In arrays, PHP converts keys such as "7" to integers.
             $checked[] = [$this->key(is_int($key) ? (string) $key : $key), $value];
         }
         $stored = true;
@@ -135,21 +135,21 @@ final class SharedCache implements CacheInterface
     private function key(mixed $key): string
     {
         if (!is_string($key)) {
-            throw new InvalidKey('A key is a string, not ' . get_debug_type($key));
+            throw new InvalidKey('A key must be a string, not ' . get_debug_type($key));
         }
         if ($key === '') {
-            throw new InvalidKey('A key is not empty');
+            throw new InvalidKey('A key must not be empty');
         }
         if (strpbrk($key, '{}()/\\@:') !== false) {
-            throw new InvalidKey("The key $key has one of the reserved characters {}()/\\@:");
+            throw new InvalidKey("The key $key contains one of the reserved characters {}()/\\@:");
         }
         if (strlen($this->prefix . $key) > self::KEY_BYTES) {
-            throw new InvalidKey('A key in this namespace has at most ' . self::KEY_BYTES - strlen($this->prefix) . ' bytes');
+            throw new InvalidKey('A key in this namespace must have at most ' . self::KEY_BYTES - strlen($this->prefix) . ' bytes');
         }
         return $this->prefix . $key;
     }
 
-    /** @return array<string> names in the shared cache by their keys */
+    /** @return array<string> the names of the values in the shared cache, indexed by their keys */
     private function keys(mixed $keys): array
     {
         $names = [];
@@ -165,7 +165,7 @@ final class SharedCache implements CacheInterface
         return is_iterable($values) ? $values : throw new InvalidKey('Expected an array or a Traversable, not ' . get_debug_type($values));
     }
 
-    /** 0 for no limit, -1 for a time that is over. */
+    /** Returns the TTL in seconds: 0 means no limit, and -1 means that the value has already expired. */
     private function seconds(mixed $ttl): int
     {
         if ($ttl === null) {
@@ -176,7 +176,7 @@ final class SharedCache implements CacheInterface
             $ttl = $now->add($ttl)->getTimestamp() - $now->getTimestamp();
         }
         if (!is_int($ttl)) {
-            throw new InvalidKey('A TTL is null, an integer or a DateInterval, not ' . get_debug_type($ttl));
+            throw new InvalidKey('A TTL must be null, an integer or a DateInterval, not ' . get_debug_type($ttl));
         }
         return $ttl > 0 ? $ttl : -1;
     }

@@ -1,17 +1,17 @@
 <?php
 /**
  * Plugin Name: Howdah Shared Cache
- * Description: Keeps WordPress' object cache in the shared memory of Howdah's pool.
+ * Description: Stores WordPress' object cache in the shared memory of Howdah's pool.
  *
- * WordPress' object cache in Howdah's shared cache, for WordPress 6.1 and later. Copy or link this
- * file to wp-content/object-cache.php. Functions and semantics are those of wp-includes/cache.php and
- * class-wp-object-cache.php; the salted functions come from WordPress' own cache-compat.php.
+ * This drop-in stores WordPress' object cache in Howdah's shared cache. It is for WordPress 6.1 and later. Copy or link
+ * this file to wp-content/object-cache.php. Its functions behave like those of wp-includes/cache.php and
+ * class-wp-object-cache.php. The salted functions come from WordPress' own cache-compat.php.
  *
- * Without a shared cache this file defines nothing: WordPress then loads its own cache, and keeps
- * transients in the database. On the command line (`howdah php`) values last as long as the script, and
- * what it sets or deletes makes the server forget its own.
+ * Without a shared cache, this file defines nothing. WordPress then loads its own cache, and stores transients in the
+ * database. On the command line (`howdah php`), values last until the script ends, and when the script sets or deletes
+ * a value, the server deletes its own value.
  *
- * A worker script that boots WordPress once calls wp_cache_flush_runtime() after each request.
+ * A worker script that boots WordPress only once must call wp_cache_flush_runtime() after each request.
  */
 
 // Declared inside the condition, because PHP declares a file's other functions before its first line runs.
@@ -148,25 +148,25 @@ class WP_Object_Cache
     public $cache_hits = 0;
     public $cache_misses = 0;
 
-    /** The values of this request: group, then blog prefix and key. */
+    /** The values of this request, indexed by the group, and then by the blog prefix with the key. */
     public $cache = [];
 
-    /** Names of groups are the keys here and in $non_persistent_groups. */
+    /** In this array and in $non_persistent_groups, the keys are the names of groups. */
     public $global_groups = [];
     public $non_persistent_groups = [];
     public $blog_prefix;
     public $multisite;
 
-    /** Tags of a group's values in the shared cache. */
+    /** The tags of a group's values in the shared cache, indexed by the group. */
     private $tags = [];
 
-    /** The tag of this installation, with which its keys begin. */
+    /** The tag of this installation. The keys of its values begin with this tag. */
     private $site;
 
-    /** False on the command line, which has no shared cache and only makes the server forget. */
+    /** False on the command line, which has no shared cache and can only delete the server's values. */
     private $shared;
 
-    /** What is returned for a value that is not there; null and false are values. */
+    /** The marker for a missing value. null and false cannot be used, because they are valid values. */
     private $none;
 
     public function __construct()
@@ -176,7 +176,7 @@ class WP_Object_Cache
         $this->shared = PHP_SAPI !== 'cli';
         $this->none = new stdClass();
 
-        // Installations may share a pool. FQDB is the file of WordPress on SQLite, whose DB_NAME says little.
+        // Several installations may share a pool. FQDB is the database file of WordPress on SQLite, where DB_NAME is not unique.
         $site = [$GLOBALS['table_prefix'] ?? ''];
         foreach (['WP_CACHE_KEY_SALT', 'DB_HOST', 'DB_NAME', 'FQDB'] as $constant) {
             $site[] = defined($constant) ? constant($constant) : '';
@@ -189,7 +189,7 @@ class WP_Object_Cache
         if (empty($group)) {
             $group = 'default';
         }
-        // No value is kept under an invalid key, so a hit needs no check but that of the type.
+        // No value is stored under an invalid key, so for a hit it is enough to check the type of the key.
         if (is_string($key) || is_int($key)) {
             $id = $this->multisite && !isset($this->global_groups[$group]) ? $this->blog_prefix . $key : $key;
             $value = $this->cache[$group][$id] ?? null;
@@ -248,7 +248,7 @@ class WP_Object_Cache
         return $values;
     }
 
-    /** On the command line an added value stays in the script: it changes nothing that the server has. */
+    /** On the command line, an added value exists only in the script, and the server's values do not change. */
     public function add($key, $data, $group = 'default', $expire = 0)
     {
         if (wp_suspend_cache_addition() || !$this->is_valid_key($key)) {
@@ -260,13 +260,13 @@ class WP_Object_Cache
             return $this->find($id, $group, true) === $this->none;
         }
         if ($this->is_shared($group)) {
-            // Asked first, because others may have deleted what this request still keeps (a lock).
+            // Asks the shared cache first, because another process may have deleted a value that this request still has (a lock).
             try {
                 $added = howdah_cache_add($this->key($id, $group), $data, (int) $expire, $this->tags($group));
             } catch (Throwable) { // of serialize(), for a closure and the like
                 $added = false;
             }
-            // Without a value there, this one was refused: it is good for this request.
+            // If the shared cache has no value either, it refused this one, which is then valid for this request only.
             if (!$added && ($this->is_kept($id, $group) || $this->find($id, $group) !== $this->none)) {
                 return false;
             }
@@ -416,15 +416,15 @@ class WP_Object_Cache
     }
 
     /**
-     * Whether values of the group are in the shared cache. An installation or upgrade neither reads nor
-     * writes there, because what is there may be of the database as it was before; it still deletes.
+     * Returns whether the values of the group are in the shared cache. While WordPress is being installed or upgraded, it
+     * neither reads nor writes there, because the values may come from an earlier state of the database. It still deletes.
      */
     private function is_shared($group)
     {
         return $this->shared && !isset($this->non_persistent_groups[$group]) && !wp_installing();
     }
 
-    /** The value of this request or else the shared one; with $force the shared one. */
+    /** Returns the value of this request or, if there is none or with $force, the shared value. */
     private function find($id, $group, $force = false)
     {
         $kept = $this->is_kept($id, $group);
@@ -443,7 +443,7 @@ class WP_Object_Cache
         return $value;
     }
 
-    /** A value that cannot be shared is good for this request, and no older one stays behind it. */
+    /** A value that cannot be shared is valid for this request only, and the older shared value is deleted. */
     private function store($id, $value, $group, $expire)
     {
         if (isset($this->non_persistent_groups[$group])) {
@@ -470,7 +470,7 @@ class WP_Object_Cache
             $value = howdah_cache_increment($key, $offset);
             if ($value !== false) {
                 if ($value < 0) {
-                    // Each process takes back its own part, so that two at once do not end above zero.
+                    // Each process reverses only its own change, so that two processes at the same time do not end above zero.
                     howdah_cache_increment($key, min(-$value, max(-$offset, 0)));
                     $value = 0;
                 }
@@ -490,14 +490,14 @@ class WP_Object_Cache
         return $value;
     }
 
-    /** The name of a value in the shared cache, where names have at most 1024 bytes. */
+    /** Returns the name of a value in the shared cache, where names have at most 1024 bytes. */
     private function key($id, $group)
     {
         $key = "{$this->site}:$group\0$id";
         return strlen($key) < 1024 ? $key : substr($key, 0, 960) . hash('sha256', $key);
     }
 
-    /** The installation's tag and the group's; tags have at most 255 bytes. */
+    /** Returns the installation's tag and the group's tag. Tags have at most 255 bytes. */
     private function tags($group)
     {
         return $this->tags[$group] ??= [

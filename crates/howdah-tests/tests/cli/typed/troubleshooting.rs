@@ -57,7 +57,7 @@ const SECTIONS: &[(&str, Trouble)] = &[
     ("Pages are slow", Trouble::Busy),
     ("A page is not cached", Trouble::Plain),
     ("Permission denied", Trouble::Locked),
-    ("The certificate is not there", Trouble::Redirected),
+    ("The certificate is missing", Trouble::Redirected),
     ("The wrong site responds", Trouble::Plain),
 ];
 
