@@ -73,7 +73,7 @@ words! {
         "ssl_session_ticket_key" => ["tls.ticket_keys"] "use `ticket_keys` in [tls]";
         "ssl_protocols" | "ssl_ciphers" | "ssl_prefer_server_ciphers" | "ssl_dhparam" | "ssl_session_cache" | "ssl_session_timeout"
             => [] "remove it, because Howdah offers TLS 1.2 and 1.3 with the safe ciphers only";
-        "ssl_stapling" => [] "remove it, because authorities no longer offer OCSP";
+        "ssl_stapling" => [] "remove it, because Howdah does not use OCSP, which Let's Encrypt no longer offers";
         "http2" => ["listen"] "`tls` in `listen` includes HTTP/2; `h2c` is HTTP/2 without TLS";
         "quic" => ["listen"] "append `tls http3` to the address in `listen`";
         "proxy_pass" => ["site.rule.proxy"] "use a [[site.rule]] with `proxy = \"http://127.0.0.1:3000\"`";

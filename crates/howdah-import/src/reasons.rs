@@ -13,7 +13,7 @@ pub const REDIRECTS: &str =
 pub const SERVICE: &str = "service managers find the process by themselves";
 pub const SESSIONS: &str =
     "clients resume TLS sessions with tickets, whose keys Howdah creates and replaces";
-pub const STAPLING: &str = "public authorities no longer offer OCSP";
+pub const STAPLING: &str = "Howdah does not use OCSP, which Let's Encrypt no longer offers";
 pub const TLS: &str = "Howdah offers TLS 1.3 and 1.2 with forward secrecy, and has no options for versions and ciphers";
 pub const TUNING: &str = "Howdah tunes processes, buffers and files by itself";
 pub const VERSION: &str = "responses never contain a version or an administrator's address";

@@ -133,7 +133,7 @@ fn term(text: &str) -> Result<Term, String> {
                 .filter(|value| *value < 100.0)
                 .ok_or_else(|| {
                     format!(
-                        "`{name}` is neither p50, p99, p99.9 and so on, nor mean, max or errors"
+                        "`{name}` is unknown: expected errors, mean, max or a percentile such as p50, p99 or p99.9"
                     )
                 })?;
             Ok(Term::Quantile(percentile / 100.0, seconds(limit)?))
@@ -226,8 +226,8 @@ mod tests {
             ("", "has no `<`"),
             ("p99>1s", "has no `<`"),
             ("p99<100", "is not a duration"),
-            ("p100<1s", "neither p50"),
-            ("q99<1s", "neither p50"),
+            ("p100<1s", "is unknown"),
+            ("q99<1s", "is unknown"),
             ("p99<0ms", "not a number above 0"),
             ("p99<-1ms", "is not a duration"),
             ("errors<1", "is not a percentage"),

@@ -147,9 +147,10 @@ fn condition_of_header(
     if let Some(variable) = condition.strip_prefix("env=") {
         return match variable {
             "HTTPS" | "SSL_PROTOCOL" => Ok(vec![RuleCondition::https()]),
-            _ if variable.starts_with('!') => {
-                Err("write a condition instead of the variable".to_owned())
-            }
+            _ if variable.starts_with('!') => Err(format!(
+                "write a rule that excludes, with `not`, the requests for which {variable} is set",
+                variable = &variable[1..]
+            )),
             _ => requests_with_variable(context, variable),
         };
     }
@@ -200,7 +201,7 @@ fn record_request_header(ledger: &ImportLedger, line: &Directive) {
         ),
         _ => ledger.mark_missing(
             line.id,
-            "servers and scripts get the client's headers and Howdah's own",
+            "Howdah passes on the client's headers and sets its own; you cannot configure other headers",
         ),
     }
 }

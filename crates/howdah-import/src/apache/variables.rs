@@ -58,7 +58,7 @@ pub fn condition_for_variable(
         "browsermatch" | "browsermatchnocase" if names(1) => ("User-Agent", line.arg(0)),
         "setenvifexpr" if names(1) => {
             return Err(format!(
-                "write a condition instead of the variable {variable}"
+                "write a rule with the condition under which {variable} is set"
             ));
         }
         _ => return Ok(None),
@@ -108,7 +108,9 @@ pub fn requests_with_variable(
         }
     }
     match found.is_empty() {
-        true => Err(format!("write a condition instead of the variable {name}")),
+        true => Err(format!(
+            "write a rule with the condition under which {name} is set"
+        )),
         false => Ok(found),
     }
 }

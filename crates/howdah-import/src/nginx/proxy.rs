@@ -122,11 +122,11 @@ fn record_header(work: &ServerTranslation<'_, '_>, field: &Directive) {
     match OWN.contains(&field.arg(0).to_ascii_lowercase().as_str()) {
         true => work.ledger.mark_irrelevant(
             field.id,
-            "the server gets these headers from Howdah (docs/proxy.md)",
+            "Howdah sends these headers to the server by itself (docs/proxy.md)",
         ),
         false => work.ledger.mark_missing(
             field.id,
-            "a server gets the client's headers and Howdah's own",
+            "Howdah passes on the client's headers and sets its own; you cannot configure other headers",
         ),
     }
 }

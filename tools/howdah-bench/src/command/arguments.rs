@@ -259,7 +259,8 @@ pub struct BenchArguments {
     /// Print no progress
     #[arg(short = 'q', help_heading = "Output")]
     pub quiet: bool,
-    /// Print to standard error: 2 a line per second, 3 also each status, 4 also the headers of requests and responses
+    /// Print to standard error: level 2 prints a line per second, level 3 adds the status of each response, level 4 adds
+    /// the headers of requests and responses
     #[arg(short = 'v', value_name = "LEVEL", help_heading = "Output")]
     pub verbosity: Option<u8>,
     /// Print no table of percentiles

@@ -176,9 +176,9 @@ pub fn sweep_sentences(sweep: &Sweep) -> Vec<String> {
             });
             out.push(match knee.falls_off_at {
                 Some(at) => {
-                    format!("The rate falls below nine tenths of its best from {at} clients on.")
+                    format!("From {at} clients on, the rate is below 90 % of its maximum.")
                 }
-                None => "The rate stays within a tenth of its best up to the highest level.".into(),
+                None => "Up to the largest number of clients, the rate stays at 90 % of its maximum or more.".into(),
             });
         }
         None => out.push("Fewer than three levels: too few to find the knee.".into()),

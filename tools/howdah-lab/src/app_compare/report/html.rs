@@ -162,13 +162,13 @@ fn plots(out: &mut String, outcome: &AppOutcome) {
         }
     }
     let children = curves(
-        "Over the number of children",
+        "Responses per second by number of children",
         "Mode embed with this number of children.",
         "children",
         &by_children,
     );
     let clients = curves(
-        "Over the number of clients",
+        "Responses per second by number of clients",
         "Good answers only. The page cache is left out, since its rates are much higher.",
         "clients",
         &by_clients,

@@ -45,7 +45,7 @@ pub struct CompareArguments {
     /// Measure for hours: long windows, every level of concurrency, to prove small differences
     #[arg(long, conflicts_with = "as_posted")]
     pub full: bool,
-    /// Measure once, without a warm-up, with as many requests as the blog post that a benchmark repeats
+    /// Measure once and without a warm-up, with as many requests as in the blog post that the benchmark is based on
     #[arg(long, conflicts_with = "window")]
     pub as_posted: bool,
     /// Measure only these stacks, as `--list` names them
