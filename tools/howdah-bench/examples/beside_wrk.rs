@@ -87,8 +87,8 @@ fn measure() -> Result<(), String> {
             costs[pair]
         );
     }
-    print_ratios("answers per second", &mut rates);
-    print_ratios("answers per second of the generator's CPU", &mut costs);
+    print_ratios("responses per second", &mut rates);
+    print_ratios("responses per second of the generator's CPU", &mut costs);
     Ok(())
 }
 

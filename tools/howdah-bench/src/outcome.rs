@@ -84,7 +84,7 @@ pub enum Outcome {
     #[strum(message = "connection reset")]
     Reset,
     /// The connection was closed cleanly before the first byte of a response.
-    #[strum(message = "closed without an answer")]
+    #[strum(message = "closed without a response")]
     ClosedEarly,
     /// The response ended before it was complete: in the header, short of Content-Length, before the last chunk, or
     /// before END_STREAM.

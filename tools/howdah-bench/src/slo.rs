@@ -72,7 +72,7 @@ impl Term {
                 };
                 let all = latency.len() + run.unsent + late;
                 if all == 0 {
-                    return Some("there was no good answer".to_owned());
+                    return Some("there was no good response".to_owned());
                 }
                 let share = in_time as f64 / all as f64;
                 (share < quantile).then(|| {

@@ -41,7 +41,7 @@ fn ab_figures_for_error_pages_match_ab() {
             "Non-2xx responses:      860\n",
             "unexpected 5xx                  860     86 %",
             "ab's \"Complete requests\" would say 1000: 140 were good; 860 unexpected 5xx.",
-            "140 of these were good answers of another length than the first (30 bytes): the first was \
+            "140 of these were good responses of another length than the first (30 bytes): the first was \
              not a good one.",
             "860 of 1000 ended otherwise.",
         ],
@@ -67,7 +67,7 @@ fn ab_figures_for_varying_lengths_match_ab() {
         &[
             "Failed requests:        0\n",
             "Document Length:        2 to 51 bytes\n",
-            "ab's \"Failed requests (Length)\" would say 299: 299 of these were good answers of another length",
+            "ab's \"Failed requests (Length)\" would say 299: 299 of these were good responses of another length",
         ],
     );
     let server = start();
@@ -133,7 +133,7 @@ fn keep_alive_refused_by_the_server_is_reported() {
         &[
             "Keep-Alive requests:    0\n",
             "the server refused to keep 200",
-            "ab's \"Keep-Alive requests\" would say 0: the server closed after 200 of 200 answers",
+            "ab's \"Keep-Alive requests\" would say 0: the server closed after 200 of 200 responses",
         ],
     );
 }
@@ -146,6 +146,6 @@ fn keep_alive_under_ab_needs_content_length() {
     let run = measure(&closed(&server.url, 3, 200));
     tells(
         &run,
-        &["200 good answers had no Content-Length, which HTTP/1.0 needs to keep a connection"],
+        &["200 good responses had no Content-Length, which HTTP/1.0 needs to keep a connection"],
     );
 }

@@ -135,7 +135,7 @@ fn report_of_varying_lengths_has_no_failures() {
         &[
             "Failed requests:        0\n",
             "Document Length:        21004 to 21377 bytes",
-            "ab's \"Failed requests (Length)\" would say 2970: 2970 of these were good answers of another \
+            "ab's \"Failed requests (Length)\" would say 2970: 2970 of these were good responses of another \
              length than the first (21004 to 21377 bytes): a dynamic page's length varies.",
         ],
     );
@@ -196,7 +196,9 @@ fn report_says_that_keep_alive_was_refused() {
         .build();
     says(
         &run,
-        &["ab's \"Keep-Alive requests\" would say 0: the server closed after 3000 of 3000 answers"],
+        &[
+            "ab's \"Keep-Alive requests\" would say 0: the server closed after 3000 of 3000 responses",
+        ],
     );
 }
 
@@ -214,7 +216,7 @@ fn report_shows_a_request_that_hangs_at_the_end() {
     says(
         &run,
         &[
-            "1 request without an answer yet (the server may log it), the oldest for 4.20 s",
+            "1 request without a response yet (the server may log it), the oldest for 4.20 s",
             "ab's \"100% (longest request)\" would say",
         ],
     );
@@ -240,7 +242,7 @@ fn report_explains_a_stall_in_a_closed_loop() {
 fn report_skips_percentiles_with_few_samples() {
     says(
         &healthy_run(),
-        &["p99.9 8.", "; p99.99 needs 100000 good answers"],
+        &["p99.9 8.", "; p99.99 needs 100000 good responses"],
     );
 }
 
@@ -251,7 +253,7 @@ fn report_without_good_responses_has_no_times() {
         .build();
     says(
         &run,
-        &["Not one good answer: there are no times to report."],
+        &["Not one good response: there are no times to report."],
     );
     assert!(!report(&run, ReportStyle::default()).contains("Requests per second:"));
 }

@@ -40,7 +40,7 @@ mod tests {
             .map(|n| (100.0 + n as f64, 200.0 + 3.0 * n as f64))
             .collect();
         let question = FigureQuestion {
-            metric: "good answers per second",
+            metric: "good responses per second",
             primary: true,
             better: BetterDirection::Higher,
             pairs: &pairs,

@@ -224,7 +224,7 @@ fn judge_all_levels(levels: &[LevelPairs], settings: JudgementSettings) -> Optio
     };
     let (pairs, control) = (blocks(|l| &l.compared), blocks(|l| &l.control));
     let question = FigureQuestion {
-        metric: "good answers per second",
+        metric: "good responses per second",
         primary: true,
         better: BetterDirection::Higher,
         pairs: &pairs,

@@ -182,7 +182,7 @@ impl RunBudget {
             .filter(|page| page.seconds_per_client > 0.0)
         {
             said.push(format!(
-                "For {}, at least {} s for each client, so that every client gets an answer.",
+                "For {}, at least {} s for each client, so that every client gets a response.",
                 page.name, page.seconds_per_client
             ));
         }

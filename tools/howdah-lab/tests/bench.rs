@@ -300,14 +300,14 @@ fn proxy_gets_the_absolute_url() {
 fn verbosity_shows_the_exchange() {
     let server = CountingServer::start();
     let output = bench(&["-q", "-v", "3", "-n", "2", &server.url()]);
-    assert_eq!(stderr(&output), "answer 1: 200\nanswer 2: 200\n");
+    assert_eq!(stderr(&output), "response 1: 200\nresponse 2: 200\n");
     let output = bench(&["-q", "-v4", "-n1", "-H", "User-Agent: me", &server.url()]);
     let address = server.address;
     assert_eq!(
         stderr(&output),
         format!(
             "request 1\n> GET / HTTP/1.1\n> Host: {address}\n> Accept: */*\n> User-Agent: me\n\
-             answer 1\n< HTTP/1.1 200 OK\n< Server: plain\n< Content-Length: 11\n"
+             response 1\n< HTTP/1.1 200 OK\n< Server: plain\n< Content-Length: 11\n"
         )
     );
     assert!(
@@ -397,7 +397,7 @@ fn json_is_alone_on_standard_output() {
     let output = bench(&["-n", "50", "--json", "-", &server.url()]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["outcomes"]["Good"]["count"], 50);
-    assert!(stderr(&output).contains("50 good answers, 0 errors in "));
+    assert!(stderr(&output).contains("50 good responses, 0 errors in "));
 }
 
 #[test]

@@ -317,12 +317,12 @@ fn invalid_page_ends_the_comparison_before_anything_is_measured() {
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stderr);
     assert!(
-        said.contains("--url /nope: nginx + php-fpm, unix socket answers 404"),
+        said.contains("--url /nope: nginx + php-fpm, unix socket responds with 404"),
         "{said}"
     );
     assert!(said.contains("--front-controller"), "{said}");
     assert!(
-        said.contains("answers 301: it redirects to http://shop.test/"),
+        said.contains("responds with 301: it redirects to http://shop.test/"),
         "{said}"
     );
     assert!(!out.join("blocks/look-000.json").exists());

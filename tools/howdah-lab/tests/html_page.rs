@@ -72,7 +72,7 @@ fn benchmark_pages_are_readable_and_load_nothing() {
             "{answers}"
         );
         assert!(
-            answers.contains("86 % of its answers are errors"),
+            answers.contains("86 % of its responses are errors"),
             "{answers}"
         );
         let answers = seen["b4"]["answers"].to_string();

@@ -16,7 +16,7 @@ use crate::error::BenchError;
     after_help = "Examples:\n  \
                   howdah bench -n 3000 -c 10 http://127.0.0.1:8080/\n  \
                   howdah bench --rate 200 -t 60 http://127.0.0.1:8080/\n\n\
-                  From ab: options mean the same. Keep-alive and HTTP/1.1 are the default, only good answers count as \
+                  From ab: options mean the same. Keep-alive and HTTP/1.1 are the default, only good responses count as \
                   requests per second, and a varying length is no failure (docs/bench.md).\n\n\
                   Exit codes: 0 measured, 1 failed or --slo broken, 2 command line, 6 no server to talk to, \
                   130 interrupted (prints what was measured)"
@@ -181,29 +181,33 @@ pub struct BenchArguments {
     pub proxy_auth: Option<String>,
 
     /// Statuses of good responses: 200, 2xx, 200,304 [default: 2xx]
-    #[arg(long, value_name = "STATUS", help_heading = "What is a good answer")]
+    #[arg(long, value_name = "STATUS", help_heading = "What is a good response")]
     pub expect_status: Option<String>,
     /// Text that the body must contain, so that error pages do not count; may be repeated
-    #[arg(long, value_name = "TEXT", help_heading = "What is a good answer")]
+    #[arg(long, value_name = "TEXT", help_heading = "What is a good response")]
     pub expect_body: Vec<String>,
     /// Text that the body must not contain; may be repeated
-    #[arg(long, value_name = "TEXT", help_heading = "What is a good answer")]
+    #[arg(long, value_name = "TEXT", help_heading = "What is a good response")]
     pub expect_not: Vec<String>,
     /// Regular expression that the body must match; may be repeated
-    #[arg(long, value_name = "REGEX", help_heading = "What is a good answer")]
+    #[arg(long, value_name = "REGEX", help_heading = "What is a good response")]
     pub expect_match: Vec<String>,
     /// JSON pointer (RFC 6901) that the body must have, or have with a value: /user/id=7
     #[arg(
         long,
         value_name = "POINTER[=VALUE]",
-        help_heading = "What is a good answer"
+        help_heading = "What is a good response"
     )]
     pub expect_json: Vec<String>,
     /// Report a varying document length as "Variable" (never a failure; for ab's command lines)
-    #[arg(short = 'l', help_heading = "What is a good answer")]
+    #[arg(short = 'l', help_heading = "What is a good response")]
     pub variable_length: bool,
     /// Objective for scripts and CI; exit code 1 if the run breaks it: p99<100ms,errors<0.1%
-    #[arg(long, value_name = "OBJECTIVE", help_heading = "What is a good answer")]
+    #[arg(
+        long,
+        value_name = "OBJECTIVE",
+        help_heading = "What is a good response"
+    )]
     pub slo: Option<String>,
 
     /// Compare with another server in turns, and give a verdict; may be repeated

@@ -122,7 +122,7 @@ impl Outputs {
             if left_out > 0 {
                 let _ = writeln!(
                     io::stderr(),
-                    "howdah bench: the file of -g contains good answers only; {left_out} other requests are not in it"
+                    "howdah bench: the file of -g contains good responses only; {left_out} other requests are not in it"
                 );
             }
             Ok(())

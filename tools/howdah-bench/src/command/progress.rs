@@ -161,7 +161,7 @@ impl<W: Write> ProgressWatcher<W> {
         }
         writeln!(
             self.out,
-            "{}{} good answers, {} errors in {}",
+            "{}{} good responses, {} errors in {}",
             self.prefix(),
             run.good(),
             run.errors(),

@@ -83,7 +83,7 @@ pub fn find_max(
         search.found.limited_by = Some("it was interrupted".to_owned());
     } else {
         search.found.limited_by = Some(
-            "a closed loop of the same requests had no good answer at all, so there is no rate to \
+            "a closed loop of the same requests had no good response at all, so there is no rate to \
              search from"
                 .to_owned(),
         );

@@ -205,11 +205,13 @@ fn fetch_status_page(url: &str) -> Result<String, String> {
         .read_to_end(&mut bytes)
         .map_err(failed)?;
     let text = String::from_utf8_lossy(&bytes);
-    let (head, body) = text.split_once("\r\n\r\n").ok_or("no answer of HTTP")?;
+    let (head, body) = text
+        .split_once("\r\n\r\n")
+        .ok_or("the response is not HTTP")?;
     let line = head.lines().next().unwrap_or_default();
     match line.split(' ').nth(1) {
         Some("200") => Ok(body.to_owned()),
-        _ => Err(format!("the answer was `{line}`")),
+        _ => Err(format!("the response was `{line}`")),
     }
 }
 

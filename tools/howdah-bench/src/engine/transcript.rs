@@ -32,9 +32,9 @@ impl Transcript {
     pub fn answer(self, seq: u64, status: u16, head: impl FnOnce() -> Vec<u8>) {
         match self {
             Transcript::Silent => {}
-            Transcript::Statuses => print(&format!("answer {seq}: {status}\n")),
+            Transcript::Statuses => print(&format!("response {seq}: {status}\n")),
             Transcript::Heads => print(&lines(
-                &format!("answer {seq}"),
+                &format!("response {seq}"),
                 '<',
                 head().trim_ascii_end(),
             )),
@@ -66,8 +66,8 @@ mod tests {
     fn transcript_cannot_control_the_terminal() {
         let head = b"HTTP/1.1 200 OK\r\nX: \x1b[2J\xe9\r\nY: 1";
         assert_eq!(
-            lines("answer 7", '<', head),
-            "answer 7\n< HTTP/1.1 200 OK\n< X: \\x1b[2J\\xe9\n< Y: 1\n"
+            lines("response 7", '<', head),
+            "response 7\n< HTTP/1.1 200 OK\n< X: \\x1b[2J\\xe9\n< Y: 1\n"
         );
     }
 }

@@ -74,7 +74,7 @@ fn ceiling(run: &Run) -> Option<GeneratorFinding> {
 }
 
 fn transcript(run: &Run) -> Option<GeneratorFinding> {
-    let sentence = "it printed every answer on standard error (-v 3, -v 4), which takes longer than sending \
+    let sentence = "it printed every response on standard error (-v 3, -v 4), which takes longer than sending \
                     the request";
     let printed = run.plan.transcript != Transcript::Silent;
     finding(printed, FindingWeight::Bound, sentence.to_owned())

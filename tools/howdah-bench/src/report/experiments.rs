@@ -89,7 +89,7 @@ fn details(out: &mut String, comparison: &Comparison, against: &ArmJudgement) {
     for judgement in &against.figures {
         let _ = writeln!(
             out,
-            "  {:<24} {}{}",
+            "  {:<26} {}{}",
             judgement.metric,
             judgement.verdict.sentence(base, candidate),
             if judgement.primary {
@@ -98,7 +98,7 @@ fn details(out: &mut String, comparison: &Comparison, against: &ArmJudgement) {
                 ""
             }
         );
-        let _ = writeln!(out, "  {:<24} {}", "", numbers(judgement));
+        let _ = writeln!(out, "  {:<26} {}", "", numbers(judgement));
         if !judgement.disturbed.is_empty() {
             let which: Vec<String> = judgement
                 .disturbed
@@ -107,7 +107,7 @@ fn details(out: &mut String, comparison: &Comparison, against: &ArmJudgement) {
                 .collect();
             let _ = writeln!(
                 out,
-                "  {:<24} far from the others: pair {}; without, the ratio is {:.3}",
+                "  {:<26} far from the others: pair {}; without, the ratio is {:.3}",
                 "",
                 which.join(", "),
                 judgement.ratio_without_disturbed.unwrap_or(f64::NAN)

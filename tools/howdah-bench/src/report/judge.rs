@@ -70,7 +70,7 @@ pub fn figures(
     let open = pairs.iter().any(|(a, _)| a.plan.arrivals.is_open());
     let mut wanted: Vec<(&str, BetterDirection, Figure)> = vec![
         (
-            "good answers per second",
+            "good responses per second",
             BetterDirection::Higher,
             Run::good_rate,
         ),

@@ -50,7 +50,7 @@ fn document_length(run: &Run, add: &mut impl FnMut(&'static str, String, String)
         add(
             "Document Length",
             format!("{length} bytes"),
-            format!("that is the length of an answer with status {status}, which came first"),
+            format!("that is the length of a response with status {status}, which came first"),
         );
     }
 }
@@ -91,7 +91,7 @@ fn failed_requests(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str,
             "Failed requests (Length)",
             formatting::count(ab.length),
             format!(
-                "{} of these were good answers of another length than the first ({}): {}",
+                "{} of these were good responses of another length than the first ({}): {}",
                 formatting::count(document.other_length_good),
                 match (document.shortest, document.longest) {
                     (Some(low), Some(high)) if low < high => format!("{low} to {high} bytes"),
@@ -111,7 +111,7 @@ fn failed_requests(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str,
             "Failed requests",
             formatting::count(ab.failed),
             format!(
-                "{} more answers were complete and not good, and are not among them",
+                "{} more responses were complete and not good, and are not among them",
                 formatting::count(unseen)
             ),
         );
@@ -194,7 +194,7 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
             "Time per request (mean)",
             format!("{:.3} ms", ab.per_request_ms),
             format!(
-                "good answers took {mean:.3} ms on average; ab's figure is derived, not measured"
+                "good responses took {mean:.3} ms on average; ab's figure is derived, not measured"
             ),
         );
     }
@@ -227,7 +227,7 @@ fn keep_alive(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
             "Keep-Alive requests",
             formatting::count(run.connections.kept),
             format!(
-                "the server closed after {} of {} answers: this is a test of connecting as well",
+                "the server closed after {} of {} responses: this is a test of connecting as well",
                 formatting::count(run.connections.refused_to_keep),
                 formatting::count(run.answers())
             ),
@@ -238,7 +238,7 @@ fn keep_alive(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
             "Keep-Alive requests",
             "0 for such pages".into(),
             format!(
-                "{} good answers had no Content-Length, which HTTP/1.0 needs to keep a connection: ab -k \
+                "{} good responses had no Content-Length, which HTTP/1.0 needs to keep a connection: ab -k \
                  would have measured another connection regime",
                 formatting::count(without_length)
             ),
@@ -255,7 +255,7 @@ fn latencies(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
             "100% (longest request)",
             format!("{:.0}", longest * 1e3),
             format!(
-                "{} had no answer when the run ended, the oldest for {}",
+                "{} had no response when the run ended, the oldest for {}",
                 formatting::plural(run.in_flight.count, "request", "requests"),
                 formatting::duration(late)
             ),

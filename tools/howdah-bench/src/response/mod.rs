@@ -49,7 +49,7 @@ impl ResponseFault {
             ResponseFault::LengthAndCoding => "Content-Length beside Transfer-Encoding",
             ResponseFault::Switching => "101 Switching Protocols that was not asked for",
             ResponseFault::Chunk => "a chunk's size or line end is wrong",
-            ResponseFault::Surplus => "more bytes than the answer declared",
+            ResponseFault::Surplus => "more bytes than the response declared",
         }
     }
 }

@@ -356,7 +356,7 @@ fn trap_sentences(table: &ResultTable) -> Vec<String> {
         |line: &&StackRow| line.trap.is_some() && line.figures.error_share() > TRAP_ERROR_SHARE;
     let sentence = |cell: &TableCell, line: &StackRow| {
         format!(
-            "The trap, on {} at {} clients: ab would report {} per second for {}, of which {} are good; {} of its answers are errors.",
+            "The trap, on {} at {} clients: ab would report {} per second for {}, of which {} are good; {} of its responses are errors.",
             cell.page,
             cell.concurrency,
             formatting::rate(line.as_ab),
@@ -383,7 +383,7 @@ fn fastest_sentence(table: &ResultTable) -> String {
     let ranked = cell.rows.iter().filter(|line| line.trap.is_none());
     match ranked.max_by(|a, b| a.figures.good.total_cmp(&b.figures.good)) {
         Some(line) => format!(
-            "{} gave {} good answers per second on {} at {} clients; nothing is claimed beyond that.",
+            "{} gave {} good responses per second on {} at {} clients; nothing is claimed beyond that.",
             line.title,
             formatting::rate(line.figures.good),
             cell.page,

@@ -275,7 +275,7 @@ fn evidence_sentence(judgement: &Judgement, better: bool, base: &str, challenger
             format!(" [{}, {}]", percent(interval.low), percent(interval.high))
         });
     let figures = format!(
-        "{}{range} good answers per second, {pairs}, p {:.3}",
+        "{}{range} good responses per second, {pairs}, p {:.3}",
         percent(judgement.ratio),
         judgement.p_adjusted
     );

@@ -87,7 +87,7 @@ fn judged(n: usize, ratio: f64) -> (Judgement, bool) {
         .map(|at| (100.0, 100.0 * ratio * wobble(at)))
         .collect();
     let question = Asked {
-        metric: "good answers per second",
+        metric: "good responses per second",
         primary: true,
         better: BetterDirection::Higher,
         pairs: &pairs,

@@ -272,7 +272,10 @@ fn page_error(url: &str, answer: &FetchedResponse, arm: &AppArm) -> String {
         }
         _ => "only pages with a status of 2xx are measured".to_owned(),
     };
-    format!("--url {url}: {} answers {status}: {remedy}", arm.title)
+    format!(
+        "--url {url}: {} responds with {status}: {remedy}",
+        arm.title
+    )
 }
 
 /// Requests all pages from an arm; returns those that came from a page cache.
@@ -378,7 +381,7 @@ fn fetch_page(
     url: &str,
 ) -> Result<FetchedResponse, LabError> {
     fetch::fetch(running.address, &app.host, url, &app.headers)
-        .map_err(|why| wrong_page(arm, running, url, format!("no answer: it {why}")))
+        .map_err(|why| wrong_page(arm, running, url, format!("no response: it {why}")))
 }
 
 fn wrong_page(arm: &AppArm, running: &RunningStack, url: &str, got: String) -> LabError {

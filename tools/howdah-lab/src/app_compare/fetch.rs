@@ -78,7 +78,7 @@ pub fn fetch(
         let left = RESPONSE_TIMEOUT.saturating_sub(begun.elapsed());
         if left.is_zero() {
             return Err(format!(
-                "did not answer within {} s",
+                "did not respond within {} s",
                 RESPONSE_TIMEOUT.as_secs()
             ));
         }
@@ -88,15 +88,15 @@ pub fn fetch(
         let length = match stream.read(&mut bytes) {
             Ok(length) => length,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(format!("did not answer: {error}")),
+            Err(error) => return Err(format!("did not respond: {error}")),
         };
         if length == 0 {
             match reader.end() {
                 ConnectionEndEffect::Complete => break,
                 ConnectionEndEffect::Nothing => {
-                    return Err("closed the connection without an answer".to_owned());
+                    return Err("closed the connection without a response".to_owned());
                 }
-                ConnectionEndEffect::Truncated => return Err("cut its answer off".to_owned()),
+                ConnectionEndEffect::Truncated => return Err("cut its response off".to_owned()),
             }
         }
         total += length;
@@ -178,9 +178,9 @@ mod tests {
     #[test]
     fn fetch_refuses_truncated_responses() {
         let error = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc").unwrap_err();
-        assert_eq!(error, "cut its answer off");
+        assert_eq!(error, "cut its response off");
         let error = answer(b"").unwrap_err();
-        assert_eq!(error, "closed the connection without an answer");
+        assert_eq!(error, "closed the connection without a response");
         assert!(answer(b"hello").is_err());
     }
 }

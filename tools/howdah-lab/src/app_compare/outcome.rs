@@ -177,7 +177,7 @@ fn page_notes(checked: &CheckResult) -> Vec<String> {
     for page in &checked.pages {
         if page.shape.marks().is_empty() {
             notes.push(format!(
-                "{} has no constant text: under load only the status shows whether an answer is right",
+                "{} has no constant text: under load only the status shows whether a response is right",
                 page.url
             ));
         }

@@ -101,9 +101,9 @@ pub fn curves(title: &str, how: &str, axis: &str, series: &[Series<'_>]) -> Stri
     let mut plot = Plot::new(
         Scale::from_zero(points().map(|point| point.x)),
         Scale::from_zero(points().map(|point| highest(point.figures))),
-        &format!("Good answers per second over the number of {axis}"),
+        &format!("Good responses per second by number of {axis}"),
     );
-    plot.y_axis("good answers per second", formatting::grouped_rate);
+    plot.y_axis("good responses per second", formatting::grouped_rate);
     plot.x_axis(axis, |n| format!("{n:.0}"));
     let mut keys: Vec<LegendKey> = Vec::new();
     for Series {
@@ -123,7 +123,7 @@ pub fn curves(title: &str, how: &str, axis: &str, series: &[Series<'_>]) -> Stri
         plot.line(class, &line);
         for Point { x, figures, what } in points {
             let label = format!(
-                "{what}: {} good per second, {} errors",
+                "{what}: {} good responses per second, {} errors",
                 formatting::grouped_rate(figures.good),
                 formatting::percent(figures.error_share())
             );
@@ -148,7 +148,7 @@ pub fn over_clients(cells: &[&TableCell], colours: &StackColours) -> String {
             points: points.collect(),
         }
     });
-    let how = "Good answers only, with their 95 % intervals.";
+    let how = "Good responses only, with their 95 % intervals.";
     curves(
         "Rate by number of clients",
         how,
@@ -163,7 +163,7 @@ fn error_class(outcome: Outcome) -> (&'static str, &'static str) {
         (Outcome::Status5xx, _) => ("e5xx", "5xx"),
         (Outcome::Timeout, _) => ("etimeout", "time-outs"),
         (_, OutcomeStage::Connect) => ("econnect", "refused"),
-        (_, OutcomeStage::Answer) => ("ebody", "wrong answers"),
+        (_, OutcomeStage::Answer) => ("ebody", "wrong responses"),
         (_, _) => ("etransport", "broken off"),
     }
 }
@@ -213,7 +213,7 @@ pub fn error_stacks(cells: &[&TableCell], colours: &StackColours) -> Vec<String>
         let drawing = {
             let y = Scale::from_zero((0..xs.len()).map(top));
             let x = Scale::from_zero(xs.iter().copied());
-            let alt = format!("{title}: good answers and errors over clients");
+            let alt = format!("{title}: good responses and errors by number of clients");
             let mut plot = Plot::new(x, y, &alt);
             plot.y_axis("per second", formatting::rate);
             plot.x_axis("clients", |clients| format!("{clients:.0}"));
@@ -231,7 +231,7 @@ pub fn error_stacks(cells: &[&TableCell], colours: &StackColours) -> Vec<String>
             .collect();
         out.push(figure(
             title,
-            "Errors stacked on good answers.",
+            "Errors stacked on good responses.",
             &keys,
             &drawing,
         ));
@@ -297,7 +297,7 @@ pub fn ratios(cell: &TableCell, colours: &StackColours) -> String {
     }
     rows.push_str("</table>\n");
     let title = format!("Against {base}");
-    let how = "Ratio of good answers per second, block by block, with its 95 % interval; the line is “equal”.";
+    let how = "Ratio of good responses per second, block by block, with its 95 % interval; the line is “equal”.";
     figure(&title, how, &[], &rows)
 }
 

@@ -92,7 +92,7 @@ impl Suite {
             rules.require(
                 !page.contains.is_empty(),
                 format!(
-                    "page {}: contains: expected a text; without one an error page counts as an answer",
+                    "page {}: contains: expected a text; without one an error page counts as a response",
                     page.name
                 ),
             );

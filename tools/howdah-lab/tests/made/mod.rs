@@ -41,7 +41,7 @@ pub fn judged(base: &[f64], candidate: &[f64]) -> Judgement {
         .map(|(n, rate)| (*rate, rate * if n % 2 == 0 { 1.004 } else { 0.997 }))
         .collect();
     let question = FigureQuestion {
-        metric: "good answers per second",
+        metric: "good responses per second",
         primary: true,
         better: BetterDirection::Higher,
         pairs: &pairs,

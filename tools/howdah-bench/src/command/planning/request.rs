@@ -167,7 +167,7 @@ pub(super) fn checks(typed: &BenchArguments) -> Result<ResponseChecks, BenchErro
     }
     if !checks.body.is_empty() && typed.head {
         return Err(impossible(
-            "-i asks for answers without a body, and a check needs one",
+            "-i asks for responses without a body, and a check needs one",
         ));
     }
     Ok(checks)

@@ -54,12 +54,12 @@ pub(super) fn run(run: &Run) -> String {
 pub(super) fn headline(run: &Run) -> String {
     if run.good() == 0 {
         return format!(
-            "Not one good answer to {}",
+            "Not one good response to {}",
             formatting::plural(run.begun, "request", "requests")
         );
     }
     let latency = run.latency();
-    let mut title = format!("{} good answers per second", rate(run.good_rate()));
+    let mut title = format!("{} good responses per second", rate(run.good_rate()));
     let errors = run.errors();
     if errors > 0 {
         let _ = write!(
@@ -127,7 +127,7 @@ fn numbers(out: &mut String, run: &Run) {
     if let Arrivals::Open { .. } = run.plan.arrivals {
         number(out, "", "offered", &rate(run.offered_rate()), "/s");
     }
-    number(out, "", "good answers", &rate(run.good_rate()), "/s");
+    number(out, "", "good responses", &rate(run.good_rate()), "/s");
     let share = run.errors() as f64 / run.ended_requests().max(1) as f64;
     let class = if run.errors() > 0 { "bad" } else { "" };
     number(out, class, "errors", &percent(share), "");

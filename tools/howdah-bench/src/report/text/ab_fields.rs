@@ -20,7 +20,7 @@ pub fn write(out: &mut String, run: &Run, style: ReportStyle) {
     load(out, run);
     requests(out, run);
     if run.good() == 0 || run.elapsed <= 0.0 {
-        out.push_str("\nNot one good answer: there are no times to report.\n");
+        out.push_str("\nNot one good response: there are no times to report.\n");
         return;
     }
     let latency = run.latency();
@@ -56,13 +56,13 @@ fn document(out: &mut String, run: &Run, style: ReportStyle) {
             out,
             "Document Length",
             match (document.shortest, document.longest) {
-                (Some(low), Some(high)) if low == high => format!("{low} bytes (good answers)"),
+                (Some(low), Some(high)) if low == high => format!("{low} bytes (good responses)"),
                 (Some(low), Some(high)) => format!("{low} to {high} bytes"),
                 _ => "Variable".to_owned(),
             },
         ),
         Some(length) => field(out, "Document Length", format!("{length} bytes")),
-        None => field(out, "Document Length", "no answer"),
+        None => field(out, "Document Length", "no response"),
     }
     out.push('\n');
 }

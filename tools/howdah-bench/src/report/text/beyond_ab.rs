@@ -118,7 +118,7 @@ fn connections(run: &Run, protocol: &str) -> String {
     if run.plan.connection.keep_alive {
         let _ = write!(
             text,
-            ", {} answers on a kept one",
+            ", {} responses on a kept one",
             count(connections.reused)
         );
         if connections.refused_to_keep > 0 {
@@ -187,7 +187,7 @@ fn outcomes(out: &mut String, run: &Run) {
 /// Formats the percentiles: `p50 4.13, p99 9.5 ms; p99.9 and beyond: too few requests`.
 pub fn percentiles(latency: &Histogram) -> String {
     if latency.is_empty() {
-        return "no good answer".into();
+        return "no good response".into();
     }
     let name = |p: f64| format!("p{p}");
     let mut known = Vec::new();
@@ -206,7 +206,7 @@ pub fn percentiles(latency: &Histogram) -> String {
     let mut text = known.join(", ");
     if let Some(p) = refused {
         let needed = (quantile::MIN_SAMPLES_BEYOND / (1.0 - p / 100.0)).round() as u64;
-        let _ = write!(text, "; {} needs {} good answers", name(p), count(needed));
+        let _ = write!(text, "; {} needs {} good responses", name(p), count(needed));
     }
     text
 }
@@ -216,7 +216,7 @@ fn at_the_end(run: &Run) -> String {
     let in_flight = run.in_flight;
     if in_flight.count > 0 {
         parts.push(format!(
-            "{} without an answer yet (the server may log {}), the oldest for {}",
+            "{} without a response yet (the server may log {}), the oldest for {}",
             formatting::plural(in_flight.count, "request", "requests"),
             if in_flight.count == 1 { "it" } else { "them" },
             duration(in_flight.oldest)

@@ -169,7 +169,7 @@ fn plots(out: &mut String, outcome: &AppOutcome) {
     );
     let clients = curves(
         "Responses per second by number of clients",
-        "Good answers only. The page cache is left out, since its rates are much higher.",
+        "Good responses only. The page cache is left out, since its rates are much higher.",
         "clients",
         &by_clients,
     );

@@ -87,8 +87,8 @@ pub fn windows(comparison: &Comparison) -> String {
             min: 0.0,
             max: comparison.windows.len() as f64 + 1.0,
         };
-        let mut plot = Plot::new(x, y, "Good answers per second of every window");
-        plot.y_axis("good answers per second", number_tick);
+        let mut plot = Plot::new(x, y, "Good responses per second of every window");
+        plot.y_axis("good responses per second", number_tick);
         plot.x_axis("window, in the order measured", |t| format!("{t:.0}"));
         for (i, window) in comparison.windows.iter().enumerate() {
             let (class, name) = &keys[window.arm];

@@ -28,8 +28,8 @@ pub fn sweep(sweep: &Sweep) -> String {
     let drawing = {
         let y = Scale::from_zero(points.iter().map(|p| p.run.achieved_rate()));
         let x = level_scale(&levels);
-        let mut plot = Plot::new(x, y, "Answers per second by number of clients");
-        plot.y_axis("answers per second", number_tick);
+        let mut plot = Plot::new(x, y, "Responses per second by number of clients");
+        plot.y_axis("responses per second", number_tick);
         level_axis(&mut plot, &levels);
         // The stacked means of each level over its repetitions.
         let mut below = vec![0.0; levels.len()];
@@ -52,7 +52,7 @@ pub fn sweep(sweep: &Sweep) -> String {
         for point in &points {
             let rate = point.run.good_rate();
             let title = format!(
-                "{} clients: {} good per second",
+                "{} clients: {} good responses per second",
                 point.concurrency,
                 formatting::rate(rate)
             );
@@ -62,7 +62,7 @@ pub fn sweep(sweep: &Sweep) -> String {
     };
     figure(
         "Throughput by number of clients",
-        "Dots are measurements. Errors are stacked on the good answers; they are not throughput.",
+        "Dots are measurements. Errors are stacked on the good responses; they are not throughput.",
         &keys,
         &drawing,
     )
@@ -151,8 +151,8 @@ pub fn trials(search: &Search) -> String {
     let drawing = {
         let rates = || search.trials.iter().map(|t| t.rate);
         let x = Scale::from_zero(rates());
-        let mut plot = Plot::new(x, x, "Good answers per second by offered rate");
-        plot.y_axis("good per second", number_tick);
+        let mut plot = Plot::new(x, x, "Good responses per second by offered rate");
+        plot.y_axis("good responses per second", number_tick);
         plot.x_axis("offered per second", number_tick);
         let top = rates().fold(0.0, f64::max);
         plot.line("one", &[(0.0, 0.0), (top, top)]);

@@ -68,7 +68,7 @@ pub fn percentiles(mut curves: Vec<Curve>) -> String {
     plot.y_axis("latency", ms_tick);
     let mut ticks = vec![nines(50.0)];
     ticks.extend((1..=most as u32).map(f64::from));
-    plot.x_ticks("good answers within that latency", &ticks, |nines| {
+    plot.x_ticks("good responses within that latency", &ticks, |nines| {
         let share = 100.0 - 100.0 / 10f64.powf(nines);
         let decimals = (nines - 2.0).max(0.0).round() as usize;
         format!("{share:.decimals$} %")
@@ -99,7 +99,7 @@ pub fn percentiles(mut curves: Vec<Curve>) -> String {
     let keys: Vec<LegendKey> = curves.iter().map(|curve| curve.key.clone()).collect();
     figure(
         "Latency by percentile",
-        "The share of the good answers that took no longer. Each step to the right leaves a tenth as many \
+        "The share of the good responses that took no longer. Each step to the right leaves a tenth as many \
          slower ones; where the curve is dotted, fewer than ten are left, and another run would differ.",
         &keys,
         &plot.finish(),

@@ -54,8 +54,8 @@ pub fn throughput(run: &Run) -> String {
         let end = run.seconds.last().map_or(1.0, |s| s.end);
         let x = Scale::Linear { min: 0.0, max: end };
         let y = Scale::from_zero(columns.iter().map(|c| rate(c, None)));
-        let mut plot = Plot::new(x, y, "Answers per second over the run");
-        plot.y_axis("answers per second", number_tick);
+        let mut plot = Plot::new(x, y, "Responses per second over the run");
+        plot.y_axis("responses per second", number_tick);
         plot.x_axis("seconds", trim);
         for column in &columns {
             let from = column[0].end - column[0].length;
@@ -81,7 +81,7 @@ pub fn throughput(run: &Run) -> String {
     };
     figure(
         "Throughput",
-        "Good answers per second, with errors stacked on them in other colours; errors are not throughput.",
+        "Good responses per second, with errors stacked on them in other colours; errors are not throughput.",
         &keys,
         &drawing,
     )
@@ -137,7 +137,7 @@ pub fn latency_over_time(run: &Run) -> String {
     };
     figure(
         "Latency over the run",
-        "Good answers, second by second. A gap is a second without a good answer.",
+        "Good responses, second by second. A gap is a second without a good response.",
         &keys,
         &drawing,
     )
