@@ -117,7 +117,7 @@ impl<C> Balance<C> {
     }
 
     /// Returns the backends that must be probed now, and postpones the next probe of each by `patience`. A probe that
-    /// fails sooner schedules the next one itself; a probe without a result by then counts as abandoned.
+    /// fails sooner schedules the next one itself. A probe that has no result after `patience` counts as abandoned.
     pub fn take_due(&mut self, now: Instant, patience: Duration) -> Vec<usize> {
         let due = self.due(now);
         for backend in &due {

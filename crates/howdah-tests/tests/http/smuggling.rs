@@ -1,4 +1,4 @@
-//! Requests whose end two parsers could see at different bytes. The server must refuse each of them and close the
+//! Requests that may end at different bytes for different parsers. The server must refuse each of them and close the
 //! connection, so the request that is hidden behind it never runs.
 
 use std::io::{Read, Write};
@@ -206,9 +206,13 @@ fn ambiguous_request_is_refused_and_what_it_hides_never_runs() {
         let status = answer.split(' ').nth(1).unwrap_or("none").to_owned();
         let refused = matches!(status.as_str(), "400" | "413" | "501" | "505");
         if answers != 1 || !refused {
-            wrong.push(format!("{name}: {answers} responses, the first with status {status}"));
+            wrong.push(format!(
+                "{name}: {answers} responses, the first with status {status}"
+            ));
         } else if !answer.contains("Howdah-Error: ") {
-            wrong.push(format!("{name}: the response has no Howdah-Error header: {answer}"));
+            wrong.push(format!(
+                "{name}: the response has no Howdah-Error header: {answer}"
+            ));
         }
         if fixture.path("smuggled").exists() {
             std::fs::remove_file(fixture.path("smuggled")).unwrap();
