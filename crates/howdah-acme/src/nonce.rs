@@ -1,7 +1,7 @@
 //! Repeats requests whose nonce the authority rejected.
 
-/// How many times a request is repeated because of its nonce (RFC 8555 §6.5). The ACME crate makes each of these
-/// requests up to three times.
+/// The maximum number of times that a request is repeated because of its nonce (RFC 8555 §6.5). This is in addition to
+/// the repetitions in the ACME crate, which itself sends each request up to three times.
 pub(crate) const NONCES: u32 = 12;
 
 /// Repeats a call until the authority accepts its nonce.

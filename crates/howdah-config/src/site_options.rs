@@ -1,4 +1,4 @@
-//! The options of a `[[site]]` that are stored in fields without further conversion: files, scripts, the pool.
+//! Reads the options of a `[[site]]` that concern its files, its scripts and its pool.
 
 use howdah_executor::PoolMode;
 use howdah_site::docroot::root::Symlinks;
@@ -10,6 +10,7 @@ use howdah_site::site::pattern::PathPattern;
 use super::pool_section::DEFAULT_POOL;
 use super::reader::{ConfigSection, Located};
 use super::suggest;
+
 /// Returns a site with every option at its default.
 pub fn default_site(section: &ConfigSection<'_>) -> SiteConfig {
     let nothing = ConfigSection::new(section.file(), "site", None, None, &[]);

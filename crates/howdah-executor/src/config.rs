@@ -147,12 +147,12 @@ pub struct PoolConfig {
     /// The size in bytes of the cache that the pool's PHP processes share (`howdah_cache_set()`), or `None` if there is
     /// no such cache.
     pub shared_cache: Option<u64>,
-    /// The maximum number of requests that wait for a child. Beyond it: 503 `QueueFull`.
+    /// The maximum number of requests that wait for a child. Further requests are refused with 503 `QueueFull`.
     pub queue_size: u32,
-    /// The maximum wait for a child. After it: 503 `QueueTimeout`.
+    /// The maximum wait for a child. After it, the response is 503 `QueueTimeout`.
     pub queue_timeout: Duration,
-    /// The maximum wall-clock time of a request, from the moment a child claims it. After it the child is killed: 504
-    /// `TerminateTimeout`.
+    /// The maximum wall-clock time of a request, from the moment a child claims it. After it, the child is killed, and
+    /// the response is 504 `TerminateTimeout`.
     pub request_terminate_timeout: Option<Duration>,
     /// Whether `request_terminate_timeout` also applies to the script's work after its response is complete: after
     /// `fastcgi_finish_request()`, in shutdown functions and destructors. Otherwise the limit applies to that work only
@@ -200,17 +200,18 @@ pub struct FastCgiConfig {
     pub keep_connections: bool,
     /// How long a connection is kept open without a request. Each one occupies a PHP process.
     pub keep_timeout: Duration,
-    /// The maximum number of waiting requests. Beyond it: 503 `QueueFull`.
+    /// The maximum number of waiting requests. Further requests are refused with 503 `QueueFull`.
     pub queue_size: u32,
-    /// The maximum wait for a backend. After it: 503 `QueueTimeout`, or `BackendDown`.
+    /// The maximum wait for a backend. After it, the response is 503 `QueueTimeout` or `BackendDown`.
     pub queue_timeout: Duration,
-    /// The maximum time of a request on its backend. After it the connection is closed: 504 `TerminateTimeout`.
+    /// The maximum time of a request on its backend. After it, the connection is closed, and the response is 504
+    /// `TerminateTimeout`.
     pub request_terminate_timeout: Option<Duration>,
     /// The maximum time of an attempt to connect.
     pub connect_timeout: Duration,
-    /// The maximum time without progress while a request is sent. After it: 504 `BackendTimeout`.
+    /// The maximum time without progress while a request is sent. After it, the response is 504 `BackendTimeout`.
     pub send_timeout: Duration,
-    /// The maximum time without output from the backend. After it: 504 `BackendTimeout`.
+    /// The maximum time without output from the backend. After it, the response is 504 `BackendTimeout`.
     pub read_timeout: Option<Duration>,
     /// How long all backends may be away, for example during a restart, before requests are refused at once.
     pub restart_time: Duration,
@@ -276,14 +277,14 @@ pub struct CgiConfig {
     pub ini: ProgramIni,
     /// The maximum number of programs at once (at most [`MAX_CHILDREN`]).
     pub max_children: u32,
-    /// The maximum number of waiting requests. Beyond it: 503 `QueueFull`.
+    /// The maximum number of waiting requests. Further requests are refused with 503 `QueueFull`.
     pub queue_size: u32,
-    /// The maximum wait for a program. After it: 503 `QueueTimeout`.
+    /// The maximum wait for a program. After it, the response is 503 `QueueTimeout`.
     pub queue_timeout: Duration,
-    /// The maximum wall-clock time of a program. After it the program's process group is terminated: 504
-    /// `TerminateTimeout`.
+    /// The maximum wall-clock time of a program. After it, the program's process group is terminated, and the response
+    /// is 504 `TerminateTimeout`.
     pub request_terminate_timeout: Option<Duration>,
-    /// The maximum time without a response from the spawner. After it the spawner is killed: `SpawnerStuck`.
+    /// The maximum time without a response from the spawner. After it, the spawner is killed (`SpawnerStuck`).
     pub spawner_timeout: Duration,
 }
 
@@ -326,8 +327,8 @@ pub struct ProgramPoolConfig {
     pub max_requests: u64,
     /// A program whose resident memory exceeds this many bytes is replaced between requests.
     pub max_memory: Option<u64>,
-    /// The maximum time without a response from the spawner. After it the spawner is killed: `SpawnerStuck`.
+    /// The maximum time without a response from the spawner. After it, the spawner is killed (`SpawnerStuck`).
     pub spawner_timeout: Duration,
-    /// How the front connects to the programs: queue and time-outs as in mode `fastcgi`. It contains no addresses.
+    /// How the front connects to the programs: queue and timeouts as in mode `fastcgi`. It contains no addresses.
     pub client: FastCgiConfig,
 }

@@ -44,7 +44,7 @@ pub enum ExecError {
         /// Whether the response had begun when the connection was closed.
         answering: bool,
     },
-    /// The backend neither read nor sent anything within the time-out: 504.
+    /// The backend neither read nor sent anything within the timeout: 504.
     BackendTimeout,
     /// The bytes that the backend sent are not a valid response: 502.
     BackendInvalid {
@@ -78,7 +78,7 @@ impl std::fmt::Display for ExecErrno {
             E::TOOBIG => {
                 "the request's variables are longer than the system allows for a program's environment"
             }
-            E::TXTBSY => "another process is writing it",
+            E::TXTBSY => "another process has it open for writing",
             _ => "",
         };
         let error = std::io::Error::from_raw_os_error(self.0);

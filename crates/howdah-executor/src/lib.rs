@@ -83,7 +83,7 @@ pub struct ScriptRequest {
     pub drop_at_end: Option<DropAtEnd>,
 }
 
-/// A value that a caller attaches to a run to learn of its end: it is dropped then.
+/// A value that is dropped when the run ends. A caller attaches it to a run to learn of the end.
 pub type DropAtEnd = Box<dyn Any + Send + Sync>;
 
 /// The role that a script plays. Every mode runs responders. For the other roles, the configuration must name a pool

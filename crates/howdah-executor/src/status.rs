@@ -75,7 +75,7 @@ impl PoolStatus {
 pub struct PhpUpdateStatus {
     /// The version of the program on disk.
     pub version: String,
-    /// When it is taken, or why it was not.
+    /// When the PHP on disk will be used, or why it was not.
     pub state: String,
 }
 
@@ -138,9 +138,9 @@ pub struct ChildRow {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SlowRow {
-    /// When its stack was read, in seconds since 1970.
+    /// When the request's stack was read, in seconds since 1970.
     pub at: u64,
-    /// How long it had run by then, in seconds.
+    /// How long the request had run when its stack was read, in seconds.
     pub seconds: f64,
     /// The method of the request.
     pub method: String,

@@ -11,7 +11,7 @@ use support::php::{PhpSite, kill, parent};
 use support::{config, finish, next_event, on_front, until};
 
 const HELLO: &str = "<?php echo 'hello';";
-/// Outputs that it has begun, and never ends by itself.
+/// A script that outputs that it has begun, and never ends by itself.
 const SLEEPER: &str = "<?php echo 'begun'; flush(); while (true) { sleep(100); }";
 
 /// Starts a script that flushes, and waits until it has. Returns the run and its child.

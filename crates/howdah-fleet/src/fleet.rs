@@ -50,10 +50,10 @@ pub struct FleetConfig {
     pub lease: Duration,
     /// How many replicas must have received an exchange before it counts.
     pub replicas: u32,
-    /// The secret by which members sign the pages that they share. `None`: each member renders for itself.
+    /// The secret by which members sign the pages that they share. `None` means that each member renders for itself.
     pub key: Option<RenderKey>,
     /// How long a member must be silent before the others forget it. From then on, it does not respond to writes that
-    /// the others have not heard of. `None`: members are not forgotten.
+    /// the others have not heard of. `None` means that members are not forgotten.
     pub forget_after: Option<Duration>,
 }
 

@@ -1,5 +1,5 @@
-//! A member's position in the log, which decides whether a shared render may be used: which entries the member has
-//! certainly applied, and which it may have applied.
+//! A member's position in the fleet's log: which entries the member has certainly applied, and which it may have
+//! applied. The position decides whether the member may use a page that another member has rendered.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -60,8 +60,8 @@ impl Positions {
         self.lock().applied.clone()
     }
 
-    /// Returns whether every invalidation applied here is in the log up to `position`: the entries of other members,
-    /// and this member's own `writes`.
+    /// Returns whether the log contains, up to `position`, every invalidation that has been applied here: those of
+    /// other members, and this member's own writes up to the ticket `writes`.
     pub fn is_within(&self, position: &LogPosition, writes: WriteTicket) -> bool {
         let known = self.lock();
         let begun = known.begun.as_ref();

@@ -14,9 +14,10 @@ pub struct ApacheDirective {
     pub module: &'static str,
     /// Where Apache permits the directive.
     pub contexts: DirectiveContexts,
-    /// How it is handled in an `.htaccess` file.
+    /// How the directive is handled in an `.htaccess` file.
     pub htaccess: HtaccessRole,
-    /// True if the importer translates it. `import` applies to lines of it that are not part of any translation.
+    /// True if the importer translates the directive. `import` then applies only to its lines that are not part of any
+    /// translation.
     pub is_translated: bool,
     /// What the import says about a line that takes no part in a translation.
     pub import: ImportRole,
@@ -40,74 +41,74 @@ pub enum DirectiveContexts {
 /// What this crate does with a directive in an `.htaccess` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HtaccessRole {
-    /// The parser implements it.
+    /// The parser implements the directive.
     Implemented,
-    /// It needs no implementation, because the server does its work anyway (compression, no directory listings) or
-    /// because a client could not notice its effect.
+    /// The directive needs no implementation, because the server does what it asks for anyway (compression, no
+    /// directory listings) or because a client could not notice its effect.
     WithoutEffect,
-    /// It would change responses; the parser notes that it has no effect.
+    /// The directive would change responses. The parser notes that it has no effect.
     Unsupported,
-    /// It is a mistake, whose message says that the directive belongs in a server's configuration.
+    /// The directive is a mistake here. The message says that it belongs in a server's configuration.
     ServerOnly,
-    /// It is a mistake, as is any name that Apache does not know.
+    /// The directive is a mistake, as is any name that Apache does not know.
     Unknown,
 }
 
 /// What the import says about a line that takes no part in a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportRole {
-    /// It has no meaning in Howdah.
+    /// The directive has no meaning in Howdah.
     Irrelevant(IrrelevantTopic),
-    /// It is not carried over, and something else is needed in its place.
+    /// The directive is not carried over, and something else is needed in its place.
     Missing(MissingFeature),
-    /// The importer does not know it.
+    /// The importer does not know the directive.
     Unknown,
 }
 
-/// What a directive is about that has no meaning in Howdah.
+/// The subject of a directive that has no meaning in Howdah.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IrrelevantTopic {
-    /// It is about compression.
+    /// A directive about compression.
     Compression,
-    /// It is about how files are sent.
+    /// A directive about how files are sent.
     FileSending,
-    /// It is set for the main server, and each host has a setting of its own.
+    /// A directive for the main server, where each host has a setting of its own.
     HostsOwn,
-    /// It is about HTTP/2.
+    /// A directive about HTTP/2.
     Http2,
-    /// It is about listings of directories.
+    /// A directive about listings of directories.
     Listings,
-    /// It is about the contents of logs.
+    /// A directive about the contents of logs.
     Logging,
-    /// It is about the measurements of the server.
+    /// A directive about the measurements of the server.
     Measures,
-    /// It enables hosts that share an address.
+    /// A directive that enables hosts that share an address.
     NameBasedHosts,
-    /// It is about content negotiation.
+    /// A directive about content negotiation.
     Negotiation,
-    /// It accompanies a line that asks for a password.
+    /// A directive that accompanies a line that asks for a password.
     Passwords,
-    /// It is about the processes that run PHP.
+    /// A directive about the processes that run PHP.
     PhpProcesses,
-    /// It is about connections to other servers.
+    /// A directive about connections to other servers.
     Proxying,
-    /// It is about the order in which rules run.
+    /// A directive about the order in which rules run.
     Rewriting,
-    /// It is about the process as a service.
+    /// A directive about how the server runs as a service.
     Service,
-    /// It is about redirects that add the slash to the path of a directory.
+    /// A directive about redirects that add the slash to the path of a directory.
     SlashRedirects,
-    /// It is about OCSP stapling.
+    /// A directive about OCSP stapling.
     Stapling,
-    /// It is about versions and ciphers of TLS.
+    /// A directive about versions and ciphers of TLS.
     Tls,
-    /// It is about the resumption of TLS sessions.
+    /// A directive about the resumption of TLS sessions.
     TlsSessions,
-    /// It is about the method TRACE.
+    /// A directive about the method TRACE.
     Trace,
-    /// It tunes processes, buffers or files.
+    /// A directive that tunes processes, buffers or files.
     Tuning,
-    /// It is about the names and versions that responses contain.
+    /// A directive about the names and versions that responses contain.
     Version,
 }
 

@@ -13,7 +13,7 @@ pub struct Line<'t> {
 }
 
 /// Returns the lines of a file that are neither empty nor comments, and whether the file begins with a byte-order mark.
-/// Apache takes the mark for a part of the first directive and refuses the file.
+/// Apache treats the mark as a part of the first directive and refuses the file.
 pub fn lines(text: &str) -> (Vec<Line<'_>>, bool) {
     let (text, marked) = match text.strip_prefix('\u{feff}') {
         Some(rest) => (rest, true),

@@ -12,7 +12,7 @@
 //! - Content and padding together stay within 65535 bytes (`FCGI_MAX_LENGTH` of `fcgi_read_request`).
 //! - PHP does not send the empty STDOUT and STDERR records that §6.1 requires. END_REQUEST ends a response whether or
 //!   not they came before it.
-//! - ABORT_REQUEST is never sent, because PHP takes it for the end of its input. To abort a request, close the
+//! - ABORT_REQUEST is never sent, because PHP treats it as the end of its input. To abort a request, close the
 //!   connection (§5.4 allows this for a server that does not multiplex).
 
 pub mod decode;

@@ -73,13 +73,14 @@ pub enum IniKind {
     Environment = INI_ENVIRONMENT,
 }
 
-/// Why a frame could not be built. The cause is the client or the configuration; data is never truncated silently
-/// instead.
+/// Why a frame could not be built. The cause is the client or the configuration. Data that does not fit is never
+/// silently truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFrameError {
-    /// The variables together exceed [`MAX_FRAME_BYTES`] bytes.
+    /// The frame would be longer than [`MAX_FRAME_BYTES`], or the name of a variable is longer than a `u16` can
+    /// express.
     TooLarge,
-    /// A value contains a NUL byte, which a C string cannot contain.
+    /// A name or value contains a NUL byte, which a C string cannot contain.
     NulByte,
 }
 
@@ -177,7 +178,7 @@ impl FrameBuilder {
     /// Completes the frame. `content_length` is the length of the body in bytes, or `None` if it is not known.
     ///
     /// # Errors
-    /// The frame is too long, or a value contains a NUL byte.
+    /// The frame or a name is too long, or a name or value contains a NUL byte.
     pub fn finish(
         mut self,
         content_length: Option<u64>,

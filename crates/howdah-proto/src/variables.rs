@@ -112,7 +112,7 @@ impl Var {
 /// let an attacker set another variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderMapping {
-    /// It becomes the variable `HTTP_<NAME>`.
+    /// The header becomes the variable `HTTP_<NAME>`.
     Pass,
     /// `Content-Type` and `Content-Length` become variables of their own, never `HTTP_*`.
     OwnVariable,

@@ -72,7 +72,7 @@ struct SimulatedPool {
     pool: SteppedPool,
     launcher: Arc<ZygoteLauncher>,
     zygotes: Vec<Zygote>,
-    /// Since when requests have waited although a child sleeps.
+    /// When requests began to wait although a child sleeps.
     needless_wait_since: Option<Duration>,
     runs: bool,
 }

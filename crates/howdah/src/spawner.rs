@@ -1,6 +1,6 @@
 //! `howdah spawner`: changes to the pool's user, writes PHP's settings to files, and executes the front's commands
-//! (`howdah_executor::programs::spawner`). The master starts it with values from its own configuration, so the front
-//! can choose no program but only the script of a request.
+//! (`howdah_executor::programs::spawner`). The master starts the spawner with values from the master's own
+//! configuration, so the front cannot choose which program runs. It chooses only the script of a request.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -89,14 +89,15 @@ fn become_user(arguments: &SpawnerArguments) -> Result<(), (&'static str, String
     })
 }
 
-/// The directory of the settings, beside the link to php.ini.
+/// The directory of the file with the settings, below the private directory that also contains the link to php.ini.
 const SCANNED_DIRECTORY: &str = "conf.d";
-/// The file in the same directory that a running spawner has locked.
+/// The file in the private directory that a spawner keeps locked while it runs.
 const LOCK_FILE: &str = "lock";
 
 /// PHP's settings as files in a directory of their own, which environment variables point PHP to. Arguments would not
 /// work: php-cgi in CGI mode skips its options when the query string begins with `-` (its fix for CVE-2012-1823), so
-/// any client could switch `open_basedir` off. A wrapper would not pass them on, either.
+/// any client could switch `open_basedir` off. A wrapper script that is configured as the command might not pass
+/// arguments on, either.
 struct PhpSettingsDirectory {
     directory: Option<PathBuf>,
     has_ini: bool,
@@ -184,7 +185,7 @@ fn remove_abandoned_directories(temporary: &Path, pool: &str) {
         {
             continue;
         }
-        // A directory without a lock is still being created.
+        // A directory without a lock file is kept, because it may still be being created.
         let lock = File::options()
             .write(true)
             .open(entry.path().join(LOCK_FILE));

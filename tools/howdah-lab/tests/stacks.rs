@@ -78,7 +78,7 @@ fn installed_rivals_serve_the_pages_and_leave_nothing() {
         let (path, expected) = match stack.name {
             "nginx-static" | "go" => ("/tiny.html", "<h1>Hello World!</h1>"),
             "swoole" => ("/", "Hello Swoole."),
-            // Their only script responds to every request.
+            // The only script of these stacks responds to every request.
             "roadrunner" | "frankenphp-worker" => ("/hello.php", "<h1>Hello World!</h1>"),
             _ => ("/foreach_test.php", "500500"),
         };

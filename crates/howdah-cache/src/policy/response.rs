@@ -155,7 +155,8 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
         omitted: left_out,
         tags: Tags::from_headers(fields)?,
         max_object: rules.max_object,
-        // `seconds` reduces a larger length to `MAX_SECONDS`, so the real length is unknown then.
+        // `seconds` reduces a larger length to `MAX_SECONDS`, so a length of `MAX_SECONDS` means that the real one is
+        // unknown.
         announced: announced.filter(|n| *n < field::MAX_SECONDS),
     })
 }

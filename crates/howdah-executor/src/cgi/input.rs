@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::{BodyCutOff, ExecError, ScriptBody};
 
-/// The number of bytes that fit in an empty pipe without a reader (pipe(7)).
+/// The number of bytes that can be written to a pipe before its reader has read any (pipe(7)).
 const PIPE_CAPACITY_BYTES: usize = 64 * 1024;
 
 /// The part of a body that has to be written to the program's standard input while it runs.
@@ -51,7 +51,8 @@ fn open_input(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<StdinFeed>)>
         }
         ScriptBody::Memory(bytes) if bytes.len() <= PIPE_CAPACITY_BYTES => {
             let (read, write) = pipe()?;
-            // A pipe may be smaller than usual (pipe-user-pages-soft). The rest is fed then.
+            // A pipe may be smaller than usual (pipe-user-pages-soft). In that case, the rest is fed while the program
+            // runs.
             rustix::io::ioctl_fionbio(&write, true)?;
             match rustix::io::write(&write, &bytes) {
                 Ok(n) if n == bytes.len() => (read, None),
@@ -78,7 +79,8 @@ impl StdinFeed {
     /// more.
     ///
     /// # Errors
-    /// [`BodyCutOff`]: the program must not take the part that it has received for the whole body.
+    /// [`BodyCutOff`]: the body ended early. The program must not be left to treat the part that it has received as the
+    /// whole body.
     pub async fn run(self) -> Result<(), BodyCutOff> {
         match self {
             StdinFeed::Memory(mut to, bytes) => {

@@ -13,7 +13,7 @@ pub struct ProcessOutput {
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
 impl ProcessOutput {
-    /// Creates it from the reading end of a pipe, which must be non-blocking.
+    /// Reads from this end of a pipe, which must be non-blocking.
     pub fn new(pipe: OwnedFd) -> ProcessOutput {
         ProcessOutput {
             pipe,

@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn stopped_or_ended_process_is_not_sleeping() {
-        // It waits for input that never comes.
+        // This process waits for input that never comes.
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         let pid = child.id() as i32;
         wait_until(|| is_sleeping(pid));

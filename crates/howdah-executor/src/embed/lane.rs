@@ -324,7 +324,7 @@ impl Lane {
                 table.free.push(slot);
                 break;
             };
-            // Its run will feed the body when it is polled.
+            // The request's run feeds the body when the run is polled.
             let waker = in_flight.lock().waker.take();
             table.to_wake.extend(waker);
             self.publish(table, slot, in_flight);
@@ -514,7 +514,7 @@ impl Lane {
         lost
     }
 
-    /// Returns the requests that children are working on now, and since when (CLOCK_MONOTONIC nanoseconds).
+    /// Returns the requests that children are working on now, and when each was claimed (CLOCK_MONOTONIC nanoseconds).
     pub fn claimed(&self) -> Vec<(ChildId, Arc<InFlightRequest>, u64)> {
         let table = self.lock();
         let mut out = Vec::new();

@@ -44,7 +44,7 @@ pub struct RequestAttempt {
     pub send_failed: bool,
     pub response: FastCgiResponse,
     pub began: Instant,
-    /// Since when nothing has been sent although there is something to send.
+    /// When sending stalled. Nothing has been sent since this time, although there is something to send.
     pub send_stalled: Option<Instant>,
     pub last_read: Instant,
     /// Whether an event was returned that has not been flushed.

@@ -8,7 +8,8 @@ use super::balance::Balance;
 
 /// The number of failures in a row that exclude a backend while another is up.
 const EXCLUDE_AFTER_FAILURES: u32 = 3;
-/// The first time between two attempts to reach a backend that is down. `MAX_PROBE_INTERVAL` is the maximum.
+/// The initial interval between attempts to reach a backend that is down. Each failed attempt doubles it, up to
+/// `MAX_PROBE_INTERVAL`.
 const FIRST_PROBE_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -99,7 +100,7 @@ impl<C> Balance<C> {
         news
     }
 
-    /// Returns since when all backends have been down, and the reason of the one that failed last.
+    /// If all backends are down, returns when the last of them failed, and why. Returns `None` if any backend is up.
     pub fn all_down(&self) -> Option<(Instant, &str)> {
         let mut last: Option<(Instant, &str)> = None;
         for member in &self.backends {
@@ -115,8 +116,8 @@ impl<C> Balance<C> {
         last
     }
 
-    /// Returns the backends that must be probed now. Each is returned once: the probe schedules the next one, or counts
-    /// as abandoned after `patience`.
+    /// Returns the backends that must be probed now, and postpones the next probe of each by `patience`. A probe that
+    /// fails sooner schedules the next one itself. A probe that has no result after `patience` counts as abandoned.
     pub fn take_due(&mut self, now: Instant, patience: Duration) -> Vec<usize> {
         let due = self.due(now);
         for backend in &due {

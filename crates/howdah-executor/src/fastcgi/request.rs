@@ -126,7 +126,7 @@ pub struct OutgoingBody {
 }
 
 impl OutgoingBody {
-    /// Creates it at the first byte of `body`.
+    /// Prepares to send `body` from its first byte.
     pub fn new(body: ScriptBody) -> OutgoingBody {
         OutgoingBody {
             body,

@@ -121,7 +121,7 @@ impl FastCgiRun {
             if !reused {
                 balance.record_connect(backend, self.context.id, now);
             }
-            // php-fpm before 8.2.36, 8.3.37, 8.4.28 and 8.5.13 takes the unread rest of a body for the next request on
+            // php-fpm before 8.2.36, 8.3.37, 8.4.28 and 8.5.13 treats the unread rest of a body as the next request on
             // the connection (CVE-2026-129289).
             balance.may_keep(backend) && self.context.body.is_empty()
         };
@@ -382,7 +382,7 @@ impl ScriptRun for FastCgiRun {
         }
     }
 
-    /// PHP runs a request that it has received completely, even if the connection is closed then.
+    /// PHP runs a request that it has received completely, even if the connection is closed in the meantime.
     fn is_claimed(&self) -> bool {
         match &self.stage {
             RunStage::Talking(_, talk) => {

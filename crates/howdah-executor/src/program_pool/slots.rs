@@ -45,7 +45,7 @@ pub(super) struct ProgramSlot {
     pub born: Instant,
     /// The number of requests that earlier programs on this socket had served.
     pub served_before: u64,
-    /// The number of time-outs on this socket that have been handled.
+    /// The number of timeouts on this socket that have been handled.
     pub timeouts_handled: u64,
     /// The replacement is ordered after this many requests; 0 means never.
     pub replace_after: u64,

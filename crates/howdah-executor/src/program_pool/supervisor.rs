@@ -38,7 +38,8 @@ const CRASH_LOOP_STARTS: u32 = 5;
 const KILL_GRACE: Duration = Duration::from_secs(1);
 /// The time that a retiring program has to finish its requests, if they have no limit of their own.
 const RETIRE_TIMEOUT: Duration = Duration::from_secs(300);
-/// The maximum time between two checks of the programs, while something is under way. Otherwise it is `CHECK_INTERVAL`.
+/// The maximum time between two checks of the programs while any of them is neither serving nor gone, for example while
+/// one is starting. At other times, `CHECK_INTERVAL` is the maximum.
 const BUSY_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -207,7 +208,8 @@ impl ProgramSupervisor {
                 self.terminate(at, "TerminateTimeout", now);
             }
             SlotStage::Serving { .. } if overdue => {
-                // It is not known which of its children hangs, so all are replaced; their other requests finish first.
+                // It is not known which of the program's children hangs, so all are replaced. Their other requests
+                // finish first.
                 let text = "a request ran too long; the program is replaced after its other requests have finished";
                 self.log_event(LogLevel::Warning, "TerminateTimeout", text);
                 self.close_slot(at);
@@ -500,7 +502,7 @@ impl ProgramSupervisor {
                 self.record_failed_start("CannotExecute", &message, now);
             }
             Some(ProcessEvent::Exited(exit)) => self.on_exit(at, exit, now),
-            // Its spawner is gone, which the spawner client logs.
+            // The program's spawner is gone, which the spawner client logs.
             None => self.on_exit(at, Exit::Unseen, now),
         }
     }

@@ -41,7 +41,7 @@ struct QueueState {
 
 #[derive(Default)]
 struct ScoreboardRow {
-    /// `None`: the row is free.
+    /// `None` if the row is free.
     active: Option<ActiveRow>,
     epoch: u64,
 }

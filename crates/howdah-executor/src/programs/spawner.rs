@@ -264,7 +264,7 @@ impl SpawnerProcess {
         let child = command.spawn()?;
         let pid = Pid::from_raw(child.id() as i32)
             .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
-        // It cannot be reaped before this, so the id has not been reused.
+        // The child cannot have been reaped yet, so its id has not been reused.
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         Ok((pid, pidfd))
     }

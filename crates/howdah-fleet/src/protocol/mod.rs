@@ -48,7 +48,7 @@ pub struct Timing {
     /// rates.
     pub patience: ClockNanoseconds,
     /// How long a member may be cut off from the registry before it stops responding to writes that the others have not
-    /// heard of. The others forget it then. `None`: it always responds.
+    /// heard of. After this time, the others forget the member. `None` means that a member always responds.
     pub fence: Option<ClockNanoseconds>,
     /// How often a member exchanges messages with the registry.
     pub renew: ClockNanoseconds,

@@ -36,8 +36,8 @@ use howdah_http1::refusal::BadRequest;
 /// The number of bytes up to which responses to pipelined requests are collected before they are sent.
 const MAX_PIPELINED_BATCH_BYTES: usize = 64 << 10;
 
-/// The longest pause between two reads of the rest of a request after an early response, as nginx's lingering_timeout;
-/// [`LINGERING_TIME`] limits the total.
+/// The longest pause between two reads of the rest of a request after an early response, like nginx's
+/// `lingering_timeout`. [`LINGERING_TIME`] limits the total.
 const LINGERING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The response to a request without TLS on a TLS port.
@@ -74,7 +74,7 @@ pub(super) enum ConnectionEnd {
     Linger,
     /// The server does not wait for the client.
     Gone,
-    /// The client must not take the received part for complete.
+    /// The client must not treat the part that it has received as a complete response.
     Reset,
 }
 
@@ -500,7 +500,7 @@ impl<H: RequestHandler> Http1Connection<H> {
         Poll::Ready(if partial {
             NextHead::Refused(BadRequest::HeaderTimeout)
         } else {
-            // Browsers open connections in advance and would take a 408 for the response to the next request.
+            // Browsers open connections in advance and would treat a 408 as the response to the next request.
             NextHead::Closed
         })
     }

@@ -13,8 +13,8 @@ use super::slots::ConnectionSlot;
 /// The queue in which a connection waits for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EvictionQueue {
-    /// The client owes the server something: its first request, the rest of a head, or the end of the connection after
-    /// a response that closes it.
+    /// The server waits for something that the client must send: its first request, the rest of a head, or the end of
+    /// the connection after a response that closes it.
     Owing = 0,
     /// The client has received its response and may send another request.
     Idle = 1,
@@ -77,7 +77,7 @@ impl Default for EvictionQueues {
 }
 
 impl EvictionQueues {
-    /// Adds a connection that owes its first request since `now`.
+    /// Adds a connection that waits for its first request since `now`.
     pub(super) fn add(
         &mut self,
         slot: Option<ConnectionSlot>,
@@ -131,7 +131,7 @@ impl EvictionQueues {
         node.slot
     }
 
-    /// Returns since when the first connection in a queue has waited.
+    /// Returns when the first connection in a queue began to wait.
     pub(super) fn waiting_since(&mut self, queue: EvictionQueue) -> Option<u64> {
         self.skip_busy(queue);
         let first = self.queues[queue as usize].first;

@@ -18,9 +18,9 @@ use super::slots::ConnectionSlot;
 const DRAINING: u8 = 1;
 const KILLED: u8 = 2;
 
-/// A connection that has owed the server something for this long is closed before connections that wait for their next
-/// request. A client's first request arrives within a round trip or two; browsers connect in advance and can handle
-/// that such a connection is closed.
+/// A connection that has waited for this long in [`EvictionQueue::Owing`] is closed before connections that wait for
+/// their next request. A client's first request arrives within a round trip or two; browsers connect in advance and can
+/// handle that such a connection is closed.
 const OWING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The connections of one front thread.
@@ -40,9 +40,9 @@ pub(crate) struct FrontThreadConnections {
     pub(crate) refused: AtomicU64,
 }
 
-/// Closes the connection of any thread that has waited longest for its client; those that have owed the server a
-/// request for more than [`OWING_PATIENCE`] come first. The closing connection keeps `overdraft` until it is closed,
-/// and its own slot is returned. Returns `None` if all connections handle requests.
+/// Of the connections of all threads, closes the one that has waited longest for its client. Connections that have
+/// waited in [`EvictionQueue::Owing`] for more than [`OWING_PATIENCE`] come first. The closing connection keeps
+/// `overdraft` until it is closed, and its own slot is returned. Returns `None` if all connections handle requests.
 pub(crate) fn make_room(
     all: &[Arc<FrontThreadConnections>],
     overdraft: ConnectionSlot,
@@ -61,8 +61,8 @@ pub(crate) fn make_room(
     life.evict(queue, Some(overdraft))
 }
 
-/// Closes a connection that has owed the server a request for more than [`OWING_PATIENCE`]. Returns whether there was
-/// one.
+/// Closes a connection that has waited in [`EvictionQueue::Owing`] for more than [`OWING_PATIENCE`]. Returns whether
+/// there was one.
 pub(crate) fn make_room_in_advance(all: &[Arc<FrontThreadConnections>]) -> bool {
     match overdue(all) {
         Some((life, queue)) => {
@@ -204,8 +204,8 @@ impl EnrolledConnection {
         self.wait(EvictionQueue::Idle, now);
     }
 
-    /// Records that the connection waits since `now` for something that its client owes: the rest of a head, or the
-    /// end.
+    /// Records that the connection waits since `now` for something that its client must send: the rest of a head, or
+    /// the end of the connection.
     pub(crate) fn set_owing(&self, now: Instant) {
         self.wait(EvictionQueue::Owing, now);
     }

@@ -180,7 +180,7 @@ impl Responder {
             out.extend_from_slice(b"\r\n");
         });
         self.sent += (outbox.queued() - before) as u64;
-        // It is sent when the task waits next, before the final response can delay it.
+        // The interim response is sent when the task next waits, so the final response does not delay it.
         outbox.mark_ahead();
     }
 
@@ -594,7 +594,7 @@ impl Responder {
     }
 
     /// Completes the response. With fewer bytes than promised this is an [`abort`](Responder::abort), so the client
-    /// cannot take the response for complete.
+    /// cannot treat the response as complete.
     pub fn end(&mut self) {
         match self.state {
             ResponseState::Body(ResponseFraming::Counted { left: 1.. })

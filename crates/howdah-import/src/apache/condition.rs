@@ -15,13 +15,13 @@ pub enum VariableTest {
 /// The translation of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TranslatedCondition {
-    /// It is true for all requests, or false for all.
+    /// A condition that is true for all requests, or false for all.
     Always(bool),
-    /// It is true for these requests.
+    /// A condition that is true for these requests.
     Requests(RuleCondition),
-    /// It is true for all other requests.
+    /// A condition that is true for all other requests.
     OtherRequests(RuleCondition),
-    /// It is true if the path names a file (`true`), or if it does not (`false`).
+    /// A condition that is true if the path names a file (`true`), or if the path does not (`false`).
     FileExists(bool),
 }
 

@@ -142,7 +142,7 @@ pub fn epoll_delete(epoll: &OwnedFd, fd: BorrowedFd<'_>) {
     let _ = epoll::delete(epoll, fd);
 }
 
-/// Waits for at most as many events as `events` has room for, and for at most `ms` (`None`: without limit). After an
+/// Waits for at most as many events as `events` has room for, and for at most `ms` (`None` means no limit). After an
 /// interruption, `events` is empty.
 pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, ms: Option<u64>) {
     events.clear();

@@ -32,7 +32,7 @@ use eviction::Eviction;
 /// The time limits of a client (ms): for a header block from its first byte, for the time between two bytes of a body
 /// or of a response being read, and for the total time that a script waits for one reader.
 pub const CLIENT_TIMEOUT_MS: u64 = 30_000;
-/// How often connections are checked for time-outs (ms).
+/// How often connections are checked for timeouts (ms).
 const SWEEP_INTERVAL_MS: u64 = 250;
 
 /// Maximum total size of a worker's files in bytes, in addition to one upload; equals the default of the front's
@@ -113,7 +113,7 @@ pub struct SwooleWorker {
     epoll: OwnedFd,
     listener: OwnedFd,
     listening: bool,
-    /// Until when (ms) this worker leaves new connections to the others.
+    /// The time (ms) until which this worker leaves new connections to the others.
     accept_paused_until: Option<u64>,
     accept_checks: u32,
     /// How many connections this worker accepts before it compares itself with the others again.

@@ -130,7 +130,7 @@ impl FrontPort {
     }
 
     /// Resets this front thread's ring and slots to their initial state, after all processes of the pool have exited.
-    /// All slots are free then.
+    /// After this, all slots are free.
     pub fn reset(&self) {
         let ring = self.ring();
         self.head.store(0, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Background jobs in the status and the metrics. The process that runs them (`howdah`'s `jobs`) reports their state;
-//! it has no HTTP interface, so the front shows it.
+//! Background jobs in the status and the metrics. The process that runs the jobs (`howdah jobs`) has no HTTP interface,
+//! so it reports their state to the front, which shows it.
 
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::format::{MetricsText, append_counts};
 
-/// One job at one moment. Times are seconds since 1970.
+/// The state of a job at one moment. Times are seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobStatus {
@@ -63,7 +63,7 @@ pub struct LastRun {
     pub ended: u64,
     /// How long the process ran, in seconds.
     pub seconds: f64,
-    /// How the process ended: `exit code 0`.
+    /// How the process ended, such as `exit code 0`.
     pub how: String,
 }
 
@@ -128,7 +128,7 @@ impl JobStatus {
             let _ = match run.ended {
                 None => write!(
                     line,
-                    ", in the fleet: on {} since {}",
+                    ", in the fleet: on {} for {}",
                     run.member,
                     ago(run.began)
                 ),

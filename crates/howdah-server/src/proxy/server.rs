@@ -36,7 +36,7 @@ pub struct UpstreamServer {
 
 #[derive(Debug, Default)]
 struct ServerHealth {
-    /// Until when the server gets no requests, because it could not be reached.
+    /// The time until which the server gets no requests, because it could not be reached.
     down_until: Option<Instant>,
     /// Whether the last health check failed.
     failed_check: bool,
@@ -92,17 +92,17 @@ impl UpstreamServer {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many requests it is handling.
+    /// Returns how many requests the server is handling.
     pub fn busy(&self) -> u32 {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// Returns whether it gets requests.
+    /// Returns whether the server gets requests.
     pub fn is_up(&self) -> bool {
         self.health().is_up()
     }
 
-    /// Returns its current status.
+    /// Returns the server's current status.
     pub(super) fn row(&self) -> ServerRow {
         let health = self.health();
         let (state, since, why) = match (&health.reported_down, health.is_up()) {

@@ -94,8 +94,8 @@ pub(super) fn serve_before_routing<'a>(
     }
 }
 
-/// Looks up a page and serves a fresh one at once, in which case nothing is left to do. A remaining request is boxed,
-/// because every connection reserves memory for the largest state of its future.
+/// Looks up a page. Serves a fresh one at once and returns `None`, since nothing is left to do. A request that is not
+/// yet answered is boxed, because every connection reserves memory for the largest state of its future.
 fn look_up<'a>(
     ctx: RequestContext<'a>,
     cache: &'a Arc<PageCache>,

@@ -137,7 +137,7 @@ pub enum CacheDecision {
     Bypass {
         /// The reason's name.
         reason: &'static str,
-        /// What it means.
+        /// What the reason means.
         meaning: &'static str,
         /// The cookie that is the reason.
         cookie: Option<String>,

@@ -160,8 +160,9 @@ impl<'a> Pump<'a> {
         self.rejected
     }
 
-    /// Returns, once for each response, why the file for a slow client cannot be created or written, in which case the
-    /// script waits for the client. The caller logs it at once, because it explains PHP processes that seem stuck.
+    /// If the file for a slow client cannot be created or written, returns the reason, once for each response. The
+    /// script then waits for the client. The caller logs the reason at once, because it explains PHP processes that
+    /// seem stuck.
     pub fn take_spill_error(&mut self) -> Option<SpillError> {
         self.backlog.take_error()
     }
@@ -526,8 +527,9 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Returns the length for a 304. It is that of the response which the client has stored, not of what came with the
-    /// 304 (RFC 9110 §8.6): caches would take a zero for the length of their stored response.
+    /// Returns the length to announce in a 304: the length of the response that the client has stored, not that of the
+    /// body which the script sent with the 304 (RFC 9110 §8.6). Caches would interpret a zero as the length of their
+    /// stored response.
     fn length_of_not_modified(&self) -> ResponseLength {
         self.announced
             .map_or(ResponseLength::NoBody, ResponseLength::Known)

@@ -135,7 +135,7 @@ impl StatusListener {
     /// Starts the thread of the listener.
     pub fn start(self: &Arc<Self>) -> Result<HttpServer, ServerStartError> {
         let server = start_small_server(self.clone(), "status")?;
-        // It is started only once.
+        // The listener is started only once, so this cannot fail.
         let _ = self.shown.own.set(server.control());
         Ok(server)
     }

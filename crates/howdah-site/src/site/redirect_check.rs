@@ -43,7 +43,7 @@ fn variable_in_host(to: &RuleTemplate, pattern: &PathPattern) -> Option<String> 
         match piece {
             TemplatePiece::Text(text) => host.push_str(&String::from_utf8_lossy(text)),
             TemplatePiece::Host => host.push('h'),
-            // With an empty host, browsers take the text after the slashes for the host.
+            // With an empty host, browsers interpret the text after the slashes as the host.
             piece if !host.is_empty() && begins_with_slash(piece, pattern) => return None,
             piece => {
                 let begins_label = host.is_empty() || host.ends_with('.');

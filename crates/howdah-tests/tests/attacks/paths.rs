@@ -106,8 +106,8 @@ fn source_is_not_sent_under_any_suffix() {
 }
 
 /// Returns a site on which requests run `index.php` or no script, whatever the client writes after the script's name.
-/// `/get/…` is rewritten to PATH_INFO, as sites with front controllers do: PHP takes such a request for one of an older
-/// Apache, and `PATH_TRANSLATED` for the script.
+/// `/get/…` is rewritten to PATH_INFO, as sites with front controllers do: PHP mistakes such a request for one from an
+/// older Apache, and treats `PATH_TRANSLATED` as the script.
 fn one_script(name: &str, pool: &str) -> Builder {
     Fixture::named(name)
         .script(

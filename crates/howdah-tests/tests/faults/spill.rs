@@ -1,4 +1,5 @@
-//! Data that does not fit in memory goes to files. These tests have a very slow reader of a response, and a full disk.
+//! Data that does not fit in memory is stored in files. In these tests, a client reads a response very slowly, or the
+//! disk is full.
 
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{Connection, Headers, framing_of};
@@ -89,8 +90,8 @@ fn reader_slower_than_memory_and_file_holds_its_script_back_and_gets_every_byte(
 /// By default at most half of the free space is used; in these tests the disk is meant to become full.
 const BEYOND_THE_DISK: &str = "spill_total = \"1G\"";
 
-/// Returns the command with which to start the server: a mount namespace of its own with a disk of 2 MiB for spilled
-/// data. It needs root, or user namespaces (unshare(1)).
+/// Returns the command that starts the server in a mount namespace of its own, where the directory for spilled data has
+/// 2 MiB. The command needs root, or user namespaces (unshare(1)).
 fn small_disk() -> Vec<&'static str> {
     let mut words = vec!["unshare", "--mount"];
     if !rustix::process::geteuid().is_root() {

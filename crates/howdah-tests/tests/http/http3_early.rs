@@ -9,7 +9,8 @@ use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http2::Http2Request;
 use howdah_tests::http3::Http3TestClient;
 
-/// Records its runs, and prints whether it was told that the request may be a replay.
+/// A script that records each of its runs. It prints `HTTP_EARLY_DATA`, which says that the request may be a replay, or
+/// `finished` if that variable is not set.
 const COUNT: &str =
     "<?php file_put_contents('SCRATCH/runs', $_SERVER['REQUEST_METHOD'] . \"\\n\", FILE_APPEND);
     echo $_SERVER['HTTP_EARLY_DATA'] ?? 'finished';";
@@ -25,7 +26,7 @@ struct PacketGate {
 struct Relay {
     outside: UdpSocket,
     server: UdpSocket,
-    /// The gates for datagrams from the client, and to it.
+    /// The gate for datagrams from the client. `to` is the one for datagrams to the client.
     from: Mutex<PacketGate>,
     to: Mutex<PacketGate>,
     client: Mutex<Option<SocketAddr>>,
@@ -88,8 +89,8 @@ impl Relay {
         }
     }
 
-    /// Replays the recorded packets of the client from another address until the server responds, because at first the
-    /// server takes them for packets of the existing connection.
+    /// Sends the recorded packets of the client again, from another address. At first, the server treats them as
+    /// packets of the existing connection and does not respond, so they are sent repeatedly until it does.
     fn replay(&self) {
         let attacker = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         attacker.connect(self.server.peer_addr().unwrap()).unwrap();
@@ -149,7 +150,7 @@ fn safe_requests_are_answered_early_others_wait_and_none_can_be_repeated() {
     drop(client);
     relay.recorded.lock().unwrap().truncate(recorded);
     relay.replay();
-    // By now, the server has handled all replayed packets that it accepts.
+    // While it handles these requests, the server also handles every replayed packet that it accepts.
     for _ in 0..5 {
         assert_eq!(
             first.ask(&Http2Request::get("/hello.php")).unwrap().text(),

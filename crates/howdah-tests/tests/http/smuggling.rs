@@ -1,5 +1,5 @@
-//! Requests for which two parsers could find different ends. Each is refused and its connection closed, and the request
-//! that is hidden behind it never runs.
+//! Requests that may end at different bytes for different parsers. The server must refuse each of them and close the
+//! connection, so the request that is hidden behind it never runs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -50,7 +50,7 @@ const CORPUS: &[(&str, &str)] = &[
         "huge length",
         "POST /echo.php HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
     ),
-    // §7: codings without exactly one `chunked`, at the end.
+    // §6.1 and §7: transfer codings other than a single `chunked` at the end, and `chunked` in HTTP/1.0.
     (
         "obscured chunked",
         "POST /echo.php HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
@@ -181,7 +181,7 @@ fn converse(fixture: &Fixture, name: &str, bytes: &[u8]) -> String {
         assert_eq!(
             error.kind(),
             std::io::ErrorKind::ConnectionReset,
-            "{name}: kept open"
+            "{name}: the connection was kept open"
         );
     }
     String::from_utf8_lossy(&answer).into_owned()
@@ -206,13 +206,17 @@ fn ambiguous_request_is_refused_and_what_it_hides_never_runs() {
         let status = answer.split(' ').nth(1).unwrap_or("none").to_owned();
         let refused = matches!(status.as_str(), "400" | "413" | "501" | "505");
         if answers != 1 || !refused {
-            wrong.push(format!("{name}: {answers} answers, the first {status}"));
+            wrong.push(format!(
+                "{name}: {answers} responses, the first with status {status}"
+            ));
         } else if !answer.contains("Howdah-Error: ") {
-            wrong.push(format!("{name}: the refusal has no name: {answer}"));
+            wrong.push(format!(
+                "{name}: the response has no Howdah-Error header: {answer}"
+            ));
         }
         if fixture.path("smuggled").exists() {
             std::fs::remove_file(fixture.path("smuggled")).unwrap();
-            wrong.push(format!("{name}: what it hides was run"));
+            wrong.push(format!("{name}: the hidden request was run"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

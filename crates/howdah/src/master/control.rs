@@ -26,7 +26,7 @@ pub const MAX_REQUEST_BYTES: usize = 32 << 10;
 const MAX_CONNECTIONS: usize = 64;
 /// A connection is closed if no request arrives on it within this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it may take to write a response.
+/// The maximum time for writing a response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A request on the control socket.

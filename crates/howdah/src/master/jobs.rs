@@ -56,7 +56,7 @@ impl BackgroundJobs {
         match &self.process {
             // Another process is started when this one has exited.
             Some(_) if self.is_predecessor => {}
-            // It stops the jobs that are running.
+            // The process stops the jobs that are running.
             Some(_) => self.send_settings(log),
             None if none => {}
             None => self.start(log),

@@ -29,7 +29,7 @@ const MAX_CONSECUTIVE_READS: usize = 32;
 pub struct SendTicket {
     /// The request's number, from 1.
     pub seq: u64,
-    /// When it was due; in a closed loop, the time at which the ticket was issued.
+    /// When the request was due; in a closed loop, the time at which the ticket was issued.
     pub due: u64,
     /// Whether the request belongs to the measured part.
     pub measured: bool,

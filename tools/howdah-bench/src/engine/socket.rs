@@ -33,12 +33,12 @@ impl ServerPeer {
         }))
     }
 
-    /// Returns whether it is a unix socket, for which connecting succeeds or fails at once.
+    /// Returns whether the peer is a unix socket, for which connecting succeeds or fails at once.
     pub fn is_unix(&self) -> bool {
         matches!(self, ServerPeer::Unix(_))
     }
 
-    /// Returns whether it is on this machine, so that the server shares its cores with the generator.
+    /// Returns whether the peer is on this machine. If it is, the server shares its cores with the generator.
     pub fn is_local(&self) -> bool {
         match self {
             ServerPeer::Tcp(address) => address.ip().to_canonical().is_loopback(),

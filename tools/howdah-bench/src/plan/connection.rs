@@ -37,11 +37,11 @@ pub struct ConnectionPolicy {
     pub timeout: Duration,
     /// What happens when the backlog of a unix socket is full (EAGAIN).
     pub backlog: BacklogPolicy,
-    /// The local address of every connection; `None`: the system chooses. TCP only.
+    /// The local address of every connection; if it is `None`, the system chooses. It applies only to TCP.
     #[serde(default)]
     pub bind: Option<IpAddr>,
-    /// The size of the socket's send buffer and of its receive buffer, in bytes; `None`: the system's, which grow as
-    /// needed. The kernel doubles the value, and has limits of its own (socket(7)).
+    /// The size of the socket's send buffer and of its receive buffer, in bytes. `None` means the system's buffers,
+    /// which grow as needed. The kernel doubles the value, and has limits of its own (socket(7)).
     #[serde(default)]
     pub buffers: Option<usize>,
     /// A proxy to connect to instead of the server: requests carry the whole URL (RFC 9112 §3.2.2). HTTP/1.x without
@@ -86,12 +86,12 @@ pub struct ClientTlsOptions {
     pub verify: bool,
     /// A PEM file of authorities to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// The server name to request instead of the URL's host; `None`: the URL's host.
+    /// The server name to request instead of the URL's host; `None` means the URL's host.
     pub server_name: Option<String>,
     /// Whether to send no server name, that is, no SNI (RFC 6066 §3).
     #[serde(default)]
     pub no_sni: bool,
-    /// The only version to accept; `None`: the best that both sides support.
+    /// The only version to accept; `None` means the best that both sides support.
     #[serde(default)]
     pub version: Option<TlsVersion>,
     /// The only cipher suites to offer, by OpenSSL's names; empty: all that rustls supports.

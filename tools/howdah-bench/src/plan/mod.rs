@@ -110,10 +110,11 @@ pub enum Spacing {
 /// The limits that end a run. The run ends at the limit that is reached first, and at least one is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopLimits {
-    /// The run ends when this number of requests have been started and have ended; `None`: there is no such limit.
+    /// The run ends when this number of requests have been started and have ended; `None` means that there is no such
+    /// limit.
     pub requests: Option<u64>,
-    /// The run ends after this time, in seconds. Requests in progress then are counted in `Run::in_flight`. `None`:
-    /// there is no such limit.
+    /// The run ends after this time, in seconds. Requests in progress then are counted in `Run::in_flight`. `None`
+    /// means that there is no such limit.
     #[serde(default, with = "optional_seconds")]
     pub time: Option<Duration>,
 }

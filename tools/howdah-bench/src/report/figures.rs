@@ -1,5 +1,5 @@
-//! The results of a server in its runs, as figures: the part of a row that the tables of all comparisons share.
-//! [`super::columns`] shows them.
+//! The figures of a server, computed from its runs. The tables of all comparisons contain these figures in their rows;
+//! [`super::columns`] formats them.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +38,8 @@ pub struct Figures {
     pub memory: u64,
     /// How close the load tester was to its own limit.
     pub generator: GeneratorLoad,
-    /// Why the load tester was the bottleneck, as a sentence, in which case the rate is a lower bound. `None` if it was
-    /// not.
+    /// If the load tester was the bottleneck, a sentence that says why; the rate is then only a lower bound. `None` if
+    /// it was not.
     pub generator_bound: Option<String>,
 }
 
@@ -82,17 +82,17 @@ impl Figures {
 /// How close the load tester was to its own limit in the runs of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorLoad {
-    /// The share of a core that its busiest thread used, mean of the runs.
+    /// The share of a core that the load tester's busiest thread used, mean of the runs.
     pub cpu: f64,
-    /// The rate that it reaches with the same clients and response length against a server that does nothing, in
-    /// requests per second; `None`: not measured.
+    /// The rate that the load tester reaches with the same clients and response length against a server that does
+    /// nothing, in requests per second. `None` if it was not measured.
     pub ceiling: Option<f64>,
-    /// The share of that ceiling that it reached in these runs, mean of the runs that have a ceiling.
+    /// The share of the ceiling that the load tester reached in these runs, mean of the runs that have a ceiling.
     pub of_ceiling: Option<f64>,
 }
 
 impl GeneratorLoad {
-    /// Returns how close it was in these runs.
+    /// Returns how close the load tester was to its own limit in these runs.
     pub fn of(runs: &[&Run]) -> GeneratorLoad {
         let over = |figure: &dyn Fn(&Run) -> Option<f64>| {
             let figures: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();

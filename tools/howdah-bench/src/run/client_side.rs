@@ -16,7 +16,7 @@ pub struct ClientSide {
     /// The share of the machine's cores that the hypervisor withheld (steal time).
     pub steal: f64,
     /// The rate that the same generator reaches at the same concurrency, method and response length against a server
-    /// that does nothing, in responses per second. `None`: not measured.
+    /// that does nothing, in responses per second. `None` if it was not measured.
     pub ceiling: Option<f64>,
 }
 

@@ -51,7 +51,7 @@ pub enum BetterDirection {
 pub struct Judgement {
     /// The figure that was compared, for example "good responses per second".
     pub metric: String,
-    /// Whether it was chosen before the run as the figure that decides.
+    /// Whether this figure was chosen before the run as the one that decides.
     pub primary: bool,
     /// The geometric mean of the pairs' ratios.
     pub ratio: f64,
@@ -81,7 +81,7 @@ pub struct Judgement {
 pub struct FigureQuestion<'a> {
     /// The figure's name, for example "good responses per second".
     pub metric: &'a str,
-    /// Whether it was chosen before the run as the one that decides.
+    /// Whether this figure was chosen before the run as the one that decides.
     pub primary: bool,
     /// Whether a higher or a lower value is better.
     pub better: BetterDirection,

@@ -1,6 +1,6 @@
-//! Writes `howdah.toml` for an application, with the options of `docs/configuration.md`. This module has no side
-//! effects, except that it looks up the series of PHP. The file that is measured and the file that is recommended are
-//! both written here.
+//! Generates the text of `howdah.toml` for an application, with the options of `docs/configuration.md`: both for the
+//! configurations that are measured and for the one that is recommended. This module writes no file itself. Its output
+//! depends only on its arguments and on which series of PHP the machine has.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,13 +12,13 @@ use howdah_machine::php;
 /// The address at which Debian's php-fpm listens.
 const DEBIAN_FPM: &str = "unix:/run/php/php{php}-fpm.sock";
 
-/// The content of the file.
+/// What the file is generated from.
 pub struct ConfigInput<'a> {
     /// The application to serve.
     pub app: &'a TestedApp,
     /// The settings to write.
     pub choice: HowdahSettings,
-    /// The address of php-fpm; `None` for that of Debian's.
+    /// The address of php-fpm. `None` means the address of Debian's php-fpm.
     pub fastcgi: Option<&'a str>,
     /// The comment at the beginning of the file, by line.
     pub comment: &'a [&'a str],
@@ -77,7 +77,7 @@ pub fn config_text(wanted: &ConfigInput<'_>) -> String {
     if let (Some(ini), false) = (wanted.php_ini, choice.mode == HowdahMode::Fastcgi) {
         let _ = writeln!(out, "php_ini = {}", path(ini));
     }
-    // php-fpm's processes have the environment of its own configuration.
+    // In mode `fastcgi`, php-fpm's own configuration sets the environment of its processes.
     if !app.environment.is_empty() && choice.mode != HowdahMode::Fastcgi {
         out.push_str("\n[pool.www.env]\n");
         for (name, value) in &app.environment {
@@ -99,7 +99,7 @@ pub fn config_text(wanted: &ConfigInput<'_>) -> String {
     out
 }
 
-/// Writes a comment, wrapped at a hundred columns.
+/// Writes a comment, wrapped so that its lines have fewer than a hundred columns.
 fn comment(out: &mut String, text: &str) {
     let mut line = String::new();
     for word in text.split_whitespace() {

@@ -184,7 +184,7 @@ impl ArmFailure {
 pub enum ExperimentEnd {
     /// All blocks were measured.
     Finished,
-    /// It was interrupted.
+    /// The experiment was interrupted.
     Interrupted,
     /// The time limit was reached.
     OutOfTime,
@@ -199,7 +199,7 @@ pub struct ExperimentResult {
     pub failures: Vec<ArmFailure>,
     /// Cells that got fewer blocks than planned.
     pub left_out: Vec<IncompleteCell>,
-    /// Why it ended; everything measured until then is included.
+    /// Why the experiment ended. Everything that was measured until its end is included.
     pub end: ExperimentEnd,
     /// How long the measuring took, including earlier sessions.
     pub took: Duration,

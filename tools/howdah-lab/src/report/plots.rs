@@ -161,7 +161,7 @@ pub fn over_clients(cells: &[&TableCell], colours: &StackColours) -> String {
 fn error_class(outcome: Outcome) -> (&'static str, &'static str) {
     match (outcome, outcome.kind()) {
         (Outcome::Status5xx, _) => ("e5xx", "5xx"),
-        (Outcome::Timeout, _) => ("etimeout", "time-outs"),
+        (Outcome::Timeout, _) => ("etimeout", "timeouts"),
         (_, OutcomeStage::Connect) => ("econnect", "refused"),
         (_, OutcomeStage::Answer) => ("ebody", "wrong responses"),
         (_, _) => ("etransport", "broken off"),

@@ -198,7 +198,7 @@ impl Supervisor {
         }
     }
 
-    /// Reads from the scoreboard since when each child has been idle.
+    /// Reads from the scoreboard when each child became idle.
     pub(super) fn update_idle_times(&mut self, now: Instant) {
         for child in self.children.iter_mut() {
             if let ChildState::Serving {
@@ -216,7 +216,8 @@ impl Supervisor {
         }
     }
 
-    /// Counts the children by state. Also returns the children that have been idle for too long, and since when.
+    /// Counts the children by state. Also returns the children that have been idle for too long, with the time at which
+    /// each became idle.
     fn census(&self, now: Instant) -> (Census, Vec<(Instant, ChildId)>) {
         let pool = &self.shared.pool;
         let mut census = Census::default();
@@ -235,7 +236,8 @@ impl Supervisor {
                         }
                     }
                 }
-                // It counts until it has been reaped. Otherwise a pool of hanging children would grow beyond its limit.
+                // The child counts as busy until it has been reaped. Otherwise a pool of hanging children would grow
+                // beyond its limit.
                 ChildState::Terminating { .. } => census.busy += 1,
                 ChildState::Retiring => {}
             }

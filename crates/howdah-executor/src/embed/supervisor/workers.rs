@@ -37,7 +37,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(150);
 struct FormerZygote {
     generation: u64,
     link: ZygoteClient,
-    /// When it is killed, once it has been asked to exit; `None` before that.
+    /// When the zygote is killed, once it has been asked to exit; `None` before that.
     leaving: Option<Instant>,
 }
 
@@ -85,7 +85,7 @@ impl ZygoteRestarts {
         }
     }
 
-    /// Returns whether no zygote but the current one is left.
+    /// Returns whether the current zygote is the only one left.
     pub fn is_empty(&self) -> bool {
         self.next.is_none() && self.former.is_empty()
     }
@@ -174,7 +174,7 @@ impl Supervisor {
                 message,
             } => {
                 if let Some(child) = self.children.get(child) {
-                    // Its exit needs no further report.
+                    // The child's exit needs no further report.
                     child.set_state(ChildState::Retiring, now);
                     self.record_failed_boot(&name, &message, now);
                 }
@@ -387,7 +387,7 @@ impl Supervisor {
         let mut former = std::mem::take(&mut self.workers.former);
         if let Some((link, _)) = self.workers.next.take() {
             former.push(FormerZygote {
-                // It has had no children.
+                // The next zygote has not had any children yet.
                 generation: 0,
                 link,
                 leaving: None,
@@ -466,7 +466,7 @@ impl Supervisor {
                 }
                 ZygoteMessage::ProtocolError(bytes) => Err(ProtocolError::unreadable(&bytes)),
                 ZygoteMessage::Closed => {
-                    // Its children exit after their current requests; their pidfds show it.
+                    // The zygote's children exit after their current requests; their pidfds report the exits.
                     let former = &mut self.workers.former[at];
                     former.leaving = Some(clock::now());
                     let message = "a previous zygote exited before its workers";

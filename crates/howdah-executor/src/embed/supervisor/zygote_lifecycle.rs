@@ -22,7 +22,7 @@ pub(super) const MAX_REPORTS_PER_TURN: usize = 256;
 impl Supervisor {
     /// Makes the current zygote exit, if there is one.
     pub(super) fn stop_zygote(&mut self, now: Instant) {
-        // Its reports are not read any more.
+        // The zygote's reports are not read any more.
         self.scripts = None;
         let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
         self.zygote = match was {
@@ -167,7 +167,7 @@ impl Supervisor {
                 return;
             }
         };
-        // It has closed its socket, so the process is of no use even if it is still alive.
+        // The zygote has closed its socket, so the process is of no use even if it is still alive.
         if !link.has_exited() {
             link.kill();
             link.has_exited();

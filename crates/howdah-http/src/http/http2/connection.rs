@@ -45,7 +45,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// What a connection without a request in progress waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http2Awaited {
-    /// Its first request.
+    /// The connection's first request.
     First,
     /// Nothing: a request is in progress.
     Busy,

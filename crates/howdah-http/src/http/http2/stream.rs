@@ -257,7 +257,7 @@ impl Http2Stream {
         self.wire.gate.poll_empty(cx, self.id)
     }
 
-    /// Ends the stream so that the client cannot take its response for complete.
+    /// Ends the stream in a way that shows the client that its response is incomplete.
     pub(in crate::http) fn reset(&self, why: Reason) {
         let halves = &mut *self.halves();
         if std::mem::replace(&mut halves.closed, true) {

@@ -127,7 +127,7 @@ impl Wire {
         self.ways().out.is_empty()
     }
 
-    /// Returns since when nothing can be sent any more because the connection is broken.
+    /// Returns when the connection broke, after which nothing can be sent. Returns `None` if it is not broken.
     pub(super) fn broken_since(&self) -> Option<Instant> {
         self.ways().broken
     }

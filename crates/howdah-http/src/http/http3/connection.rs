@@ -38,7 +38,7 @@ pub(crate) struct IncomingConnection {
     pub(crate) config: Arc<HttpConfig>,
     pub(crate) info: ConnectionInfo,
     pub(crate) place: EnrolledConnection,
-    /// Its sender is dropped when the listener is closed.
+    /// The channel whose sender is dropped when the listener is closed.
     pub(crate) listener: watch::Receiver<()>,
     /// Counts as a handshake in progress until it is dropped.
     pub(crate) handshake: Arc<()>,
@@ -66,7 +66,7 @@ impl ConnectionState {
 /// What a connection without a request in progress waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http3Awaited {
-    /// Its first request.
+    /// The connection's first request.
     First,
     /// Nothing: a request is in progress.
     Busy,

@@ -32,7 +32,7 @@ pub struct PassedFrame {
     pub payload: usize,
     /// The frame's type, once it is known.
     pub kind: Option<u64>,
-    /// Whether they are the last bytes of their frame.
+    /// Whether these bytes are the last of their frame.
     pub ends: bool,
 }
 

@@ -164,8 +164,8 @@ impl Http3Stream {
         self.common.streams.load(Ordering::Relaxed)
     }
 
-    /// Ends the stream so that the client cannot take its response for complete. `cancel` means that the reason is that
-    /// the client does not take the response.
+    /// Ends the stream in a way that shows the client that its response is incomplete. `cancel` means that the reason
+    /// is that the client does not take the response.
     pub(in crate::http) fn reset(&self, cancel: bool) {
         self.pipe.reset(match cancel {
             true => Code::H3_REQUEST_CANCELLED,

@@ -29,9 +29,9 @@ pub(super) struct CollectorClient {
 
 /// Why a message was not accepted.
 pub(super) enum PostError {
-    /// It may be accepted later.
+    /// The message may be accepted later.
     Temporary(String),
-    /// It will never be accepted.
+    /// The message will never be accepted.
     Permanent(String),
 }
 

@@ -1,5 +1,5 @@
 //! How a worker sends the script's responses and static files, and what happens to a connection after a complete
-//! response. Time-outs of slow clients are in `timeouts`.
+//! response. The timeouts of slow clients are in `timeouts`.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! Time-outs: periodically checks every connection, and closes or refuses those that take too long.
+//! Timeouts: periodically checks every connection, and closes or refuses those that take too long.
 
 use howdah_http1::receiver::ReceiveRefusal;
 use howdah_http1::refusal::BadRequest;

@@ -216,7 +216,7 @@ fn fat_get() {
     is_hit(&reads(&fixture, "/mirror.php"));
 }
 
-/// Because of a header, WordPress before 6.3.2 took a GET for another method, and the empty response was stored.
+/// Because of a header, WordPress before 6.3.2 treated a GET as another method, and the empty response was stored.
 #[test]
 fn method_override() {
     let fixture = server("method");
@@ -276,7 +276,7 @@ fn path_normalisation() {
     is_hit(&reads(&fixture, "/mirror.php/"));
 }
 
-/// PHP takes a cookie for a session although the cache overlooks the cookie. However the name is spelt, the page of a
+/// PHP treats a cookie as a session although the cache overlooks the cookie. However the name is spelt, the page of a
 /// user whom PHP recognises must not be shown to others.
 #[test]
 fn cookies_read_differently() {

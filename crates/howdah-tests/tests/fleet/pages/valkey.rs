@@ -110,7 +110,7 @@ fn sentinels_name_the_primary_and_one_whose_replica_lags_gives_no_lease() {
     wait_until("the replica to take over", Duration::from_secs(60), || {
         fleet.valkey.command(&["ROLE"]).contains("master")
     });
-    // It has no replica now, so there is no lease until it has one.
+    // The new primary has no replica yet, and there is no lease until it has one.
     fleet.renders();
     primary.start_again();
     let to = fleet.valkey.address();
@@ -168,7 +168,7 @@ fn nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_takes_
         fleet.read(0);
         fleet.valkey.command(&["ROLE"]).contains("master")
     });
-    // It has no replica now, so there is no lease until it has one.
+    // The new primary has no replica yet, and there is no lease until it has one.
     fleet.renders();
     primary.start_again();
     wait_until("a replica again", Duration::from_secs(60), || {

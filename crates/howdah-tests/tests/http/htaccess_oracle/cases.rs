@@ -6,7 +6,7 @@ use Strictness::{Same, Stricter};
 /// How the two responses may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// They must be the same.
+    /// The responses must be the same.
     Same,
     /// Howdah may refuse more.
     Stricter,

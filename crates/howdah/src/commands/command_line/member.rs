@@ -29,7 +29,7 @@ const PAGE_STORE_BYTES: u64 = 1 << 20;
 pub struct ScriptMember {
     fleet: Arc<Fleet>,
     sites: Sites,
-    /// `None` if the configuration has no site with a page cache; the rules of the sites are unknown then.
+    /// `None` if the configuration has no site with a page cache. In that case, the rules of the sites are unknown.
     cache: Option<PageCache>,
 }
 
