@@ -107,6 +107,6 @@ fn try_out(
     let pages = checked.pages.len() as u64;
     let words = formatting::plural(pages, "page", "pages");
     Ok(format!(
-        "howdah check: {verdict}; a server started from it gave {words} correctly"
+        "howdah check: {verdict}; a server that was started with this file served {words} correctly"
     ))
 }

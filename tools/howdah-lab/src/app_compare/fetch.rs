@@ -65,10 +65,10 @@ pub fn fetch(
     }
     request += "\r\n";
     let mut stream =
-        TcpStream::connect(address).map_err(|e| format!("cannot be connected to: {e}"))?;
+        TcpStream::connect(address).map_err(|e| format!("cannot be reached: {e}"))?;
     stream
         .write_all(request.as_bytes())
-        .map_err(|e| format!("took no request: {e}"))?;
+        .map_err(|e| format!("did not accept the request: {e}"))?;
     let mut parts = ResponseParts::default();
     let mut reader = ResponseReader::default();
     reader.begin(false);
@@ -96,13 +96,13 @@ pub fn fetch(
                 ConnectionEndEffect::Nothing => {
                     return Err("closed the connection without a response".to_owned());
                 }
-                ConnectionEndEffect::Truncated => return Err("cut its response off".to_owned()),
+                ConnectionEndEffect::Truncated => return Err("broke off its response".to_owned()),
             }
         }
         total += length;
         if total > MAX_RESPONSE_BYTES {
             return Err(format!(
-                "answered with more than {} MiB",
+                "sent more than {} MiB",
                 MAX_RESPONSE_BYTES >> 20
             ));
         }
@@ -112,7 +112,7 @@ pub fn fetch(
         }
         reader.feed(&bytes[..length], &mut parts).map_err(|fault| {
             format!(
-                "answered something other than HTTP: {}",
+                "sent something other than HTTP: {}",
                 fault.description()
             )
         })?;
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn fetch_refuses_truncated_responses() {
         let error = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc").unwrap_err();
-        assert_eq!(error, "cut its response off");
+        assert_eq!(error, "broke off its response");
         let error = answer(b"").unwrap_err();
         assert_eq!(error, "closed the connection without a response");
         assert!(answer(b"hello").is_err());

@@ -34,7 +34,7 @@ impl Suite {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         rules.require(
             !self.name.is_empty() && self.name.chars().all(plain),
-            format!("name: `{}`: letters, digits, `-` and `_`", self.name),
+            format!("name: `{}`: expected only letters, digits, `-` and `_`", self.name),
         );
         rules.require(
             (1..=1000).contains(&self.children),
@@ -48,7 +48,7 @@ impl Suite {
         rules.require(
             self.load.requests >= u64::from(most),
             format!(
-                "load.requests: {} are not enough for {most} clients",
+                "load.requests: {} requests are not enough for {most} clients",
                 self.load.requests
             ),
         );
