@@ -241,7 +241,10 @@ impl SavedDocument {
                 }
             }
             if run.schema != SCHEMA_VERSION {
-                return Err(format!("it contains a run in format version {}", run.schema));
+                return Err(format!(
+                    "it contains a run in format version {}",
+                    run.schema
+                ));
             }
             run.balance()
                 .map_err(|e| format!("the counts of a run do not add up: {e}"))?;

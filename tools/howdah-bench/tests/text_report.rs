@@ -136,8 +136,8 @@ fn report_of_varying_lengths_has_no_failures() {
             "Failed requests:        0\n",
             "Document Length:        21004 to 21377 bytes",
             "ab's \"Failed requests (Length)\" would say 2970: 2970 of these were good responses whose length \
-                                              (21004 to 21377 bytes) differs from the first response's: a dynamic \
-                                              page's length varies.",
+             (21004 to 21377 bytes) differs from the first response's: a dynamic \
+             page's length varies.",
         ],
     );
 }
@@ -182,7 +182,7 @@ fn ab_figures_abort_after_ten_failed_connects() {
         &run,
         &[
             "would say nothing (\"Test aborted after 10 failures\"): 2000 requests could not connect, but 3000 got \
-                good responses.",
+             good responses.",
         ],
     );
 }

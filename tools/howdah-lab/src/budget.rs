@@ -149,7 +149,11 @@ impl RunBudget {
         let load = &suite.load;
         let plural = |n: u32| if n == 1 { "" } else { "s" };
         let blocks = format!("{} block{}", self.blocks, plural(self.blocks));
-        let keep = if load.keepalive { " with keep-alive" } else { "" };
+        let keep = if load.keepalive {
+            " with keep-alive"
+        } else {
+            ""
+        };
         let limit = self.limit.map(|limit| {
             format!(
                 "The measurement ends after {} minutes; if that is too short, fewer blocks are measured, and this \

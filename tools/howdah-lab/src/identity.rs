@@ -46,7 +46,10 @@ impl MeasurementIdentity {
         let mut out = Vec::new();
         for (path, sum) in &now.programs {
             if !self.programs.iter().any(|(p, s)| (p, s) == (path, sum)) {
-                out.push(format!("{} has been replaced by another program", path.display()));
+                out.push(format!(
+                    "{} has been replaced by another program",
+                    path.display()
+                ));
             }
         }
         for line in &now.versions {

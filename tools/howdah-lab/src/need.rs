@@ -52,8 +52,7 @@ needs! {
     FRANKENPHP: "FrankenPHP", ["frankenphp"], "curl https://frankenphp.dev/install.sh | sh, and move the program \
                                                `frankenphp` to a directory in PATH (https://frankenphp.dev/docs/)";
     FRANKENPHP_OPCACHE: "OPcache for FrankenPHP's own PHP, which would otherwise compile the script for every \
-                         request,", \
-        ["frankenphp"] if has_opcache, "write a file with the line `zend_extension=opcache` into the directory that \
+                         request,", ["frankenphp"] if has_opcache, "write a file with the line `zend_extension=opcache` into the directory that \
         `frankenphp php-cli -r 'echo PHP_CONFIG_FILE_SCAN_DIR;'` prints";
     ROADRUNNER: "RoadRunner", ["rr"], "composer require spiral/roadrunner-cli && vendor/bin/rr get-binary, and move \
                                        the program `rr` to a directory in PATH \

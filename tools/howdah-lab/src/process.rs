@@ -64,7 +64,8 @@ impl RunAs {
         match account {
             Some((uid, gid)) => Ok(RunAs::Other { uid, gid }),
             None => Err(LabError::NotHere {
-                what: "the user www-data, as which the stacks run when root starts them,".to_owned(),
+                what: "the user www-data, as which the stacks run when root starts them,"
+                    .to_owned(),
                 install: "run the comparison as an ordinary user".to_owned(),
             }),
         }

@@ -560,7 +560,10 @@ fn unknown_stacks_and_pages_are_refused_before_the_start() {
     let suite = suite(&scratch, &["nginx-static"], "file");
     for (arguments, expected) in [
         (["--stacks", "nginx-fmp"], "there is no stack `nginx-fmp`"),
-        (["--pages", "hom"], "there is no page `hom`; the pages are file"),
+        (
+            ["--pages", "hom"],
+            "there is no page `hom`; the pages are file",
+        ),
     ] {
         let (code, _, stderr) = run_to_exit(&mut compare(&scratch, &suite, &arguments));
         assert_ne!(code, 0);

@@ -347,7 +347,10 @@ fn comparison_names_every_missing_program() {
     let output = output(command.env("HOWDAH_PHP", "/nowhere/howdah-php"));
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stderr);
-    assert!(said.contains("no installed stack can serve the application"), "{said}");
+    assert!(
+        said.contains("no installed stack can serve the application"),
+        "{said}"
+    );
     assert!(said.contains("PhpMissing"), "{said}");
 }
 
@@ -509,7 +512,10 @@ fn killed_run_resumes_after_its_last_block_and_never_with_another_set_up() {
     );
     std::fs::write(&plan, sums).unwrap();
     let said = text(&output(&mut compare(&resume)).stderr);
-    assert!(said.contains("howdah has been replaced by another program"), "{said}");
+    assert!(
+        said.contains("howdah has been replaced by another program"),
+        "{said}"
+    );
     std::fs::write(&plan, right).unwrap();
 
     let done = output(&mut compare(&resume));

@@ -306,8 +306,10 @@ fn verdict_states_bounds_for_limited_rows() {
     table.answers[0].judgement.verdict = invalid;
     let said = howdah_lab::answer::sentence::verdict(&table).remove(0);
     assert!(
-        said.starts_with("An opcode cache: at least 1.60 times [1.60, 1.60] (the load tester limited one of the \
-                          rates) on phpinfo, "),
+        said.starts_with(
+            "An opcode cache: at least 1.60 times [1.60, 1.60] (the load tester limited one of the \
+                          rates) on phpinfo, "
+        ),
         "{said}"
     );
     // A bound that may be due to chance is not claimed.

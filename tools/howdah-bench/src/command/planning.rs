@@ -26,7 +26,9 @@ pub const DEFAULT_MAX_CONNECTIONS: u32 = 1000;
 pub fn plan(typed: &BenchArguments) -> Result<Plan, BenchError> {
     typed.refused.check()?;
     let Some(url) = &typed.url else {
-        return Err(impossible("no URL was given: expected one such as http://host:8080/path"));
+        return Err(impossible(
+            "no URL was given: expected one such as http://host:8080/path",
+        ));
     };
     let mut targets = vec![LoadTarget::parse(url)?];
     if let Some(file) = &typed.urls {

@@ -30,7 +30,8 @@ pub fn sweep(
     }
     if plan.arrivals.is_open() {
         return Err(BenchError::Impossible(
-            "a sweep varies the number of clients (closed loop); to vary the rate, use --find-max".to_owned(),
+            "a sweep varies the number of clients (closed loop); to vary the rate, use --find-max"
+                .to_owned(),
         ));
     }
     let at = |concurrency| with_arrivals(plan, Arrivals::Closed { concurrency });

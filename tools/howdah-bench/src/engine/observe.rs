@@ -171,7 +171,8 @@ fn status(place: &str) -> Result<HowdahStatus, String> {
     } else {
         query_control_socket(place)?
     };
-    let value: Value = serde_json::from_str(&text).map_err(|e| format!("the response is not JSON: {e}"))?;
+    let value: Value =
+        serde_json::from_str(&text).map_err(|e| format!("the response is not JSON: {e}"))?;
     // The control socket returns the status as a part of its response.
     read_status(value.get("status").unwrap_or(&value))
 }
@@ -235,8 +236,10 @@ fn query_control_socket(path: &str) -> Result<String, String> {
 
 fn read_status(value: &Value) -> Result<HowdahStatus, String> {
     let number = |value: &Value, name: &str| value[name].as_u64();
-    let requests = number(value, "requests").ok_or("the response is not Howdah's status, because it has no field \
-                                                    `requests`")?;
+    let requests = number(value, "requests").ok_or(
+        "the response is not Howdah's status, because it has no field \
+         `requests`",
+    )?;
     let mut read = HowdahStatus {
         requests,
         active: number(value, "requests_active").unwrap_or_default(),

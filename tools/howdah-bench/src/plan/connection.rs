@@ -137,7 +137,9 @@ impl ConnectionPolicy {
             return impossible("-B cannot be used with a unix socket, which has no local address");
         }
         if self.tls.no_sni && self.tls.server_name.is_some() {
-            return impossible("-I and --server-name contradict each other, because -I sends no server name");
+            return impossible(
+                "-I and --server-name contradict each other, because -I sends no server name",
+            );
         }
         Ok(())
     }

@@ -82,7 +82,9 @@ impl LoadTarget {
 
 fn parse(url: &str) -> Result<LoadTarget, String> {
     if let Some(bad) = url.chars().find(|c| c.is_control() || *c == ' ') {
-        return Err(format!("it contains {bad:?}; encode it (a space, for example, is %20)"));
+        return Err(format!(
+            "it contains {bad:?}; encode it (a space, for example, is %20)"
+        ));
     }
     let (scheme, rest) = match url.split_once("://") {
         Some(("http", rest)) => (UrlScheme::Http, rest),

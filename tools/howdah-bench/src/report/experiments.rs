@@ -277,7 +277,11 @@ pub fn search(search: &Search) -> String {
             );
         }
         None => {
-            let _ = writeln!(out, "No rate that was tried meets the objective {}.", search.slo);
+            let _ = writeln!(
+                out,
+                "No rate that was tried meets the objective {}.",
+                search.slo
+            );
         }
     }
     if broke_by_the_generator(search) {

@@ -184,7 +184,9 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
         add(
             "Time per request (mean)",
             "nothing (ab has no open loop)".into(),
-            format!("counted from the time at which each request was due, the mean is {mean:.3} ms"),
+            format!(
+                "counted from the time at which each request was due, the mean is {mean:.3} ms"
+            ),
         );
         return;
     }

@@ -12,19 +12,26 @@ pub fn sentence(run: &Run) -> String {
             "the rate of good responses rose by {} during the run: the server was warming up{}",
             percent(by),
             match flat_from {
-                Some(from) => format!(", and the rate was steady from second {from} on (use --warmup {from})"),
+                Some(from) =>
+                    format!(", and the rate was steady from second {from} on (use --warmup {from})"),
                 None => " and had not finished at the end".into(),
             }
         ),
         steady::Steadiness::Slowing { by } => {
-            format!("the rate of good responses fell by {} during the run", percent(by))
+            format!(
+                "the rate of good responses fell by {} during the run",
+                percent(by)
+            )
         }
         steady::Steadiness::Unsteady { variation } => format!(
             "the rate of good responses varied by {} from second to second",
             percent(variation)
         ),
         steady::Steadiness::TooShort => {
-            format!("not known: the run took fewer than {} whole seconds", steady::MIN_WINDOWS)
+            format!(
+                "not known: the run took fewer than {} whole seconds",
+                steady::MIN_WINDOWS
+            )
         }
     }
 }

@@ -46,8 +46,12 @@ impl ResponseFault {
             ResponseFault::ContentLength => {
                 "Content-Length is not a number, or occurs twice with different values"
             }
-            ResponseFault::LengthAndCoding => "both Content-Length and Transfer-Encoding are present",
-            ResponseFault::Switching => "the status is 101 Switching Protocols, which was not requested",
+            ResponseFault::LengthAndCoding => {
+                "both Content-Length and Transfer-Encoding are present"
+            }
+            ResponseFault::Switching => {
+                "the status is 101 Switching Protocols, which was not requested"
+            }
             ResponseFault::Chunk => "the size or the line end of a chunk is wrong",
             ResponseFault::Surplus => "the response is longer than it declared",
         }

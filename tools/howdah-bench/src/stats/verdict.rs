@@ -188,7 +188,9 @@ impl InvalidReason {
                 "{} had a window without a single good response",
                 named(*arm)
             ),
-            InvalidReason::PlansDiffer { what } => format!("the runs had different settings: {what}"),
+            InvalidReason::PlansDiffer { what } => {
+                format!("the runs had different settings: {what}")
+            }
         }
     }
 }

@@ -169,7 +169,9 @@ pub fn advise(facts: &AdviceInput<'_>) -> Advice {
             (Some(arm), Some((judgement, better))) => {
                 evidence_sentence(judgement, *better, &title(DEFAULT), &arm.title)
             }
-            (Some(arm), None) => format!("{} was not measured together with the default", arm.title),
+            (Some(arm), None) => {
+                format!("{} was not measured together with the default", arm.title)
+            }
             (None, _) => match question {
                 AppQuestion::Mode => "No other mode was measured",
                 AppQuestion::Children => "No other number of children was measured",

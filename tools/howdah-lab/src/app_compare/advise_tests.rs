@@ -173,7 +173,10 @@ fn cache_is_advised_only_for_stored_constant_shared_pages() {
         "{said}"
     );
     let (on, said) = ask(&facts(&arms, &[], &[]), true);
-    assert!(!on && said.contains("none of the pages was stored"), "{said}");
+    assert!(
+        !on && said.contains("none of the pages was stored"),
+        "{said}"
+    );
     let personal = AdviceInput {
         personal: true,
         ..facts(&arms, &home, &[])

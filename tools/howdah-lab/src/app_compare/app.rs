@@ -290,7 +290,10 @@ mod tests {
             assert!(mistakes[0].contains(part), "{mistakes:?}");
         }
         let two = parse_pages(&words(&["http://a/", "http://b/"])).unwrap_err();
-        assert!(two[0].contains("a comparison measures only one site"), "{two:?}");
+        assert!(
+            two[0].contains("a comparison measures only one site"),
+            "{two:?}"
+        );
         assert!(parse_pages(&[]).unwrap_err()[0].contains("--url / --url"));
     }
 

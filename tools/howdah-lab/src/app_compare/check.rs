@@ -205,8 +205,10 @@ fn apply_default_result(arm: &AppArm, checked: &mut CheckResult) {
             arm: arm.name.clone(),
             title: arm.title.clone(),
             name: "WrongPage".to_owned(),
-            message: "the page is wrong for the same reason as with the number of children that Howdah \
-                      chooses".to_owned(),
+            message:
+                "the page is wrong for the same reason as with the number of children that Howdah \
+                 chooses"
+                    .to_owned(),
         }),
     }
 }
@@ -385,8 +387,14 @@ fn fetch_page(
     running: &RunningStack,
     url: &str,
 ) -> Result<FetchedResponse, LabError> {
-    fetch::fetch(running.address, &app.host, url, &app.headers)
-        .map_err(|why| wrong_page(arm, running, url, format!("no usable response: the server {why}")))
+    fetch::fetch(running.address, &app.host, url, &app.headers).map_err(|why| {
+        wrong_page(
+            arm,
+            running,
+            url,
+            format!("no usable response: the server {why}"),
+        )
+    })
 }
 
 fn wrong_page(arm: &AppArm, running: &RunningStack, url: &str, got: String) -> LabError {

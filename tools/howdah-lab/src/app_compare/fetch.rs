@@ -64,8 +64,7 @@ pub fn fetch(
         request += &format!("{name}: {value}\r\n");
     }
     request += "\r\n";
-    let mut stream =
-        TcpStream::connect(address).map_err(|e| format!("cannot be reached: {e}"))?;
+    let mut stream = TcpStream::connect(address).map_err(|e| format!("cannot be reached: {e}"))?;
     stream
         .write_all(request.as_bytes())
         .map_err(|e| format!("did not accept the request: {e}"))?;
@@ -101,21 +100,15 @@ pub fn fetch(
         }
         total += length;
         if total > MAX_RESPONSE_BYTES {
-            return Err(format!(
-                "sent more than {} MiB",
-                MAX_RESPONSE_BYTES >> 20
-            ));
+            return Err(format!("sent more than {} MiB", MAX_RESPONSE_BYTES >> 20));
         }
         // A head that arrives in pieces is reported again from its beginning.
         if reader.head().is_none() {
             parts.fields.clear();
         }
-        reader.feed(&bytes[..length], &mut parts).map_err(|fault| {
-            format!(
-                "sent something other than HTTP: {}",
-                fault.description()
-            )
-        })?;
+        reader
+            .feed(&bytes[..length], &mut parts)
+            .map_err(|fault| format!("sent something other than HTTP: {}", fault.description()))?;
     }
     let field = |name: &str| {
         let found = parts.fields.iter().find(|(n, _)| n == name);

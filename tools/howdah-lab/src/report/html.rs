@@ -49,7 +49,9 @@ pub fn page(table: &ResultTable) -> String {
             figures.insert(0, plots::over_clients(&cells, &colours));
             shell::plots(&mut out, &figures);
             if no_errors {
-                out.push_str("<p class=\"notes below\">No stack had errors at any number of clients.</p>\n");
+                out.push_str(
+                    "<p class=\"notes below\">No stack had errors at any number of clients.</p>\n",
+                );
             }
         }
         let last = cells.len() - 1;

@@ -34,7 +34,10 @@ impl Suite {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         rules.require(
             !self.name.is_empty() && self.name.chars().all(plain),
-            format!("name: `{}`: expected only letters, digits, `-` and `_`", self.name),
+            format!(
+                "name: `{}`: expected only letters, digits, `-` and `_`",
+                self.name
+            ),
         );
         rules.require(
             (1..=1000).contains(&self.children),

@@ -22,7 +22,7 @@ pub(super) fn run(run: &Run) -> String {
         let _ = writeln!(
             out,
             "<div class=\"banner\"><strong>The load tester was the bottleneck: these figures are the load tester's, \
-                                  not the server's.</strong>{}.</div>",
+             not the server's.</strong>{}.</div>",
             escape(&formatting::capital(&evidence))
         );
     }
@@ -111,7 +111,10 @@ fn run_badges(run: &Run) -> Vec<Badge> {
     if run.in_flight.count > 0 && run.in_flight.oldest > run.latency().max() as f64 / 1e9 {
         all.push(badge(
             "bad",
-            format!("without a response at the end: {}", grouped(run.in_flight.count)),
+            format!(
+                "without a response at the end: {}",
+                grouped(run.in_flight.count)
+            ),
         ));
     }
     if run.unsent > 0 {

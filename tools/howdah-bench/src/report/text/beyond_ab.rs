@@ -254,8 +254,11 @@ fn client(run: &Run) -> String {
         let _ = write!(text, "; Little's law holds within {}", percent(gap.abs()));
     }
     if let Some(ceiling) = client.ceiling {
-        let _ = write!(text, "; the load tester's own maximum on this machine is {} requests per second", \
-                              rate(ceiling));
+        let _ = write!(
+            text,
+            "; the load tester's own maximum on this machine is {} requests per second",
+            rate(ceiling)
+        );
     } else if !driver::has_ceiling(&run.plan) && client.busiest() > 0.0 {
         // A null server would spend as much on TLS and frames as the load tester, and would itself be the limit.
         let _ = write!(

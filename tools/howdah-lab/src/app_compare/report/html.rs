@@ -64,7 +64,10 @@ fn badges(out: &mut String, outcome: &AppOutcome) {
         ),
     )];
     if outcome.interrupted {
-        badges.push(("bad", "interrupted: --resume continues the comparison".to_owned()));
+        badges.push((
+            "bad",
+            "interrupted: --resume continues the comparison".to_owned(),
+        ));
     }
     match outcome.config.as_ref().map(|config| &config.trial) {
         Some(Ok(said)) => badges.push(("", said.clone())),

@@ -89,7 +89,10 @@ fn head(out: &mut String, outcome: &AppOutcome) {
 /// Writes the recommendation and its reasons.
 fn advice(out: &mut String, outcome: &AppOutcome) {
     let Some(advice) = &outcome.advice else {
-        let _ = writeln!(out, "\n  No mode of Howdah serves these pages correctly; the reasons are below.");
+        let _ = writeln!(
+            out,
+            "\n  No mode of Howdah serves these pages correctly; the reasons are below."
+        );
         return;
     };
     out.push('\n');
