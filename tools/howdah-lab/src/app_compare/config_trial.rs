@@ -50,7 +50,7 @@ pub(super) fn configure(
     }
     let head = format!("For {}. {}", app.directory.display(), schedule.sentence());
     let head = [
-        "Written by howdah compare --app; figures and caveats are in the report beside it.",
+        "Written by howdah compare --app; the figures and their limits are in the report in the same directory.",
         &head,
     ];
     let text = |fastcgi: Option<&str>| {

@@ -23,7 +23,7 @@ pub fn render(table: &ResultTable) -> String {
     let machine = &table.machine;
     let _ = writeln!(
         out,
-        "  Here: {} x {}, {}",
+        "  This machine: {} x {}, {}",
         machine.cores, machine.cpu, machine.kernel
     );
     for sentence in &table.effort {

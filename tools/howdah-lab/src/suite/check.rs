@@ -90,12 +90,12 @@ impl Suite {
                 page.beside
                     .as_ref()
                     .is_none_or(|path| path.starts_with('/')),
-                format!("page {}: beside does not begin with `/`", page.name),
+                format!("page {}: `beside` does not begin with `/`", page.name),
             );
             rules.require(
                 !page.contains.is_empty(),
                 format!(
-                    "page {}: contains: expected a text; without one an error page counts as a response",
+                    "page {}: contains: expected a text; without a text, an error page counts as a good response",
                     page.name
                 ),
             );
@@ -116,7 +116,7 @@ impl Suite {
             );
             rules.require(
                 self.rows[..at].iter().all(|other| other.stack != row.stack),
-                format!("row {}: it occurs twice", row.stack),
+                format!("row {}: this stack occurs twice", row.stack),
             );
         }
         for asked in &self.asked {

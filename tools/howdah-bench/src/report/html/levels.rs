@@ -16,7 +16,7 @@ pub(super) fn sweep(sweep: &Sweep) -> PageParts<'_> {
         Some(knee) => match (knee.saturated_at, knee.falls_off_at) {
             (None, _) => "Not saturated: the rate rose up to the highest level".to_owned(),
             (Some(at), Some(falls)) => {
-                format!("Saturated at {at} clients, and the rate falls from {falls} on")
+                format!("Saturated at {at} clients, and the rate falls from {falls} clients on")
             }
             (Some(at), None) => format!("Saturated at {at} clients, and the rate stays flat"),
         },
