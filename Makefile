@@ -34,7 +34,7 @@ help:
 	@echo 'make sbom    what the programs are made of (CycloneDX) in target/sbom'
 	@echo 'make release-files   those that are built, with SHA256SUMS, in target/release-files'
 	@echo 'make test-packages   the packages, installed, upgraded and purged in fresh Debian 12 and 13'
-	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
+	@echo 'make compare measures Howdah and other servers in five benchmarks, which takes minutes; writes a page for each'
 	@echo 'make test-unit   what needs no package beside those of a build: no rival, database, browser'
 	@echo 'make simulate   front, pool and cache in virtual time, with faults: SECONDS=300, HOURS=1 or SEED=n'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'

@@ -181,7 +181,7 @@ pub enum HowdahCommand {
     /// Stop the server after its running requests.
     #[command(after_help = "Example:\n  howdah stop --timeout 30s")]
     Stop(StopArguments),
-    /// Run the five benchmarks, Howdah beside its rivals, on this machine.
+    /// Compare Howdah with other servers on this machine, in benchmarks or with your own application.
     // This command and the next are only for the list: `howdah-bench` implements them (`commands::external`).
     Compare,
     /// Measure a web server, and report how reliable the figures are (takes ab's options).

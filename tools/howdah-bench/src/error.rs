@@ -105,7 +105,7 @@ impl std::fmt::Display for BenchError {
             BenchError::Dns { host, why } => {
                 write!(
                     f,
-                    "no address for the host `{host}`: {why}; is the name right?"
+                    "the host `{host}` has no address: {why}; is the name correct?"
                 )
             }
             BenchError::Unreachable { address, why } => write!(
@@ -119,16 +119,16 @@ impl std::fmt::Display for BenchError {
             ),
             BenchError::TooFewDescriptors { wanted, limit } => write!(
                 f,
-                "{wanted} connections need as many open files, this process may have {limit}; \
-                 raise it with `ulimit -n {}` or take fewer",
+                "{wanted} connections need as many open files, but this process may have only {limit}; raise the \
+                 limit with `ulimit -n {}`, or use fewer connections",
                 wanted + 64
             ),
             BenchError::SocketError(why) => write!(
                 f,
-                "{why}; the run ended there because of --stop-on-error; without it errors are \
-                 counted and the run continues"
+                "{why}; the run ended there because of --stop-on-error; without this option, errors are counted and \
+                 the run continues"
             ),
-            BenchError::System { what, why } => write!(f, "{what}: {why}"),
+            BenchError::System { what, why } => write!(f, "{what} failed: {why}"),
         }
     }
 }

@@ -177,11 +177,11 @@ impl SavedDocument {
             "search" => serde_json::from_str(text).map(SavedDocument::Search),
             other => {
                 return Err(format!(
-                    "a file of kind `{other}`: expected run, comparison, sweep or search"
+                    "the `kind` is `{other}`: expected run, comparison, sweep or search"
                 ));
             }
         };
-        let document = document.map_err(|e| format!("a damaged {kind}: {e}"))?;
+        let document = document.map_err(|e| format!("the {kind} is damaged: {e}"))?;
         document.check()?;
         Ok(document)
     }
@@ -207,7 +207,7 @@ impl SavedDocument {
                     .find(|w| w.arm >= comparison.arms.len())
                 {
                     return Err(format!(
-                        "a window of arm {}, which does not exist",
+                        "a window belongs to arm {}, which does not exist",
                         window.arm
                     ));
                 }
@@ -217,22 +217,22 @@ impl SavedDocument {
             SavedDocument::Search(search) => search.trials.iter().map(|t| &t.run).collect(),
         };
         if matches!(self, SavedDocument::Comparison(comparison) if comparison.arms.is_empty()) {
-            return Err("a comparison without servers".to_owned());
+            return Err("the comparison has no servers".to_owned());
         }
         for run in runs {
             run.plan
                 .check()
-                .map_err(|e| format!("the plan of a run is impossible: {e}"))?;
+                .map_err(|e| format!("the plan of a run is not valid: {e}"))?;
             if !(run.elapsed >= 0.0 && run.started >= 0.0) {
                 return Err(format!(
-                    "a run that began at {} and took {} seconds",
+                    "the times of a run are not valid: it began at {} and took {} seconds",
                     run.started, run.elapsed
                 ));
             }
             for second in &run.seconds {
                 if !(second.length >= 0.0 && second.end >= second.length * 0.999) {
                     return Err(format!(
-                        "a second that ends at {} and is {} long",
+                        "an entry of `seconds` is not valid: it ends at {} and is {} long",
                         second.end, second.length
                     ));
                 }
@@ -241,7 +241,10 @@ impl SavedDocument {
                 }
             }
             if run.schema != SCHEMA_VERSION {
-                return Err(format!("it contains a run of version {}", run.schema));
+                return Err(format!(
+                    "it contains a run in format version {}",
+                    run.schema
+                ));
             }
             run.balance()
                 .map_err(|e| format!("the counts of a run do not add up: {e}"))?;

@@ -105,7 +105,7 @@ impl Histogram {
             .map_err(|e| format!("the histogram is not base64: {e}"))?;
         let read: hdrhistogram::Histogram<u64> = HdrReader::new()
             .deserialize(&mut bytes.as_slice())
-            .map_err(|e| format!("not an HdrHistogram V2 encoding: {e}"))?;
+            .map_err(|e| format!("the histogram is not in HdrHistogram's V2 encoding: {e}"))?;
         let mut own = Histogram::new();
         own.0
             .add(&read)
@@ -159,7 +159,7 @@ impl<'de> Deserialize<'de> for Histogram {
         let histogram = Histogram::decode(&form.hdr).map_err(de::Error::custom)?;
         if histogram.len() != form.count {
             return Err(de::Error::custom(format!(
-                "a histogram says it has {} values, its `hdr` has {}",
+                "the `count` of a histogram is {}, but its `hdr` contains {} values",
                 form.count,
                 histogram.len()
             )));

@@ -36,7 +36,7 @@ impl Slo {
                 text: text.chars().filter(|c| !c.is_whitespace()).collect(),
             }),
             Err(why) => Err(BenchError::Impossible(format!(
-                "`{text}` is not an objective: {why}; one looks like p99<100ms,errors<0.1%"
+                "`{text}` is not an objective: {why}; an example of an objective is p99<100ms,errors<0.1%"
             ))),
         }
     }
@@ -77,7 +77,7 @@ impl Term {
                 let share = in_time as f64 / all as f64;
                 (share < quantile).then(|| {
                     format!(
-                        "{} of the requests took no longer than {}, {} were asked for",
+                        "only {} of the requests took no longer than {}; the objective is {}",
                         percent(share),
                         duration(limit),
                         percent(quantile)
@@ -88,7 +88,7 @@ impl Term {
                 let mean = latency.mean() / 1e9;
                 (latency.is_empty() || mean >= limit).then(|| {
                     format!(
-                        "the mean was {}, not below {}",
+                        "the mean latency was {}, which is not below {}",
                         duration(mean),
                         duration(limit)
                     )
@@ -98,7 +98,7 @@ impl Term {
                 let share = run.errors() as f64 / run.ended_requests().max(1) as f64;
                 (run.ended_requests() == 0 || share >= limit).then(|| {
                     format!(
-                        "{} were errors, not below {}",
+                        "{} of the requests failed, which is not below {}",
                         percent(share),
                         percent(limit)
                     )

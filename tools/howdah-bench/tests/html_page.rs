@@ -159,7 +159,7 @@ fn page_exists_for_a_run_without_good_responses() {
         .build();
     let html = page_of(&SavedDocument::Run(run));
     assert!(
-        html.contains("<h1>Not one good response to 200 requests</h1>"),
+        html.contains("<h1>No good response to 200 requests</h1>"),
         "{html}"
     );
     assert!(!html.contains("NaN"), "{html}");

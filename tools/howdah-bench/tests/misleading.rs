@@ -40,10 +40,10 @@ fn ab_figures_for_error_pages_match_ab() {
             "Failed requests:        860\n",
             "Non-2xx responses:      860\n",
             "unexpected 5xx                  860     86 %",
-            "ab's \"Complete requests\" would say 1000: 140 were good; 860 unexpected 5xx.",
-            "140 of these were good responses of another length than the first (30 bytes): the first was \
-             not a good one.",
-            "860 of 1000 ended otherwise.",
+            "ab's \"Complete requests\" would say 1000: 140 were good; the others: 860 unexpected 5xx.",
+            "140 of these were good responses whose length (30 bytes) differs from the first response's: the first \
+             response was not good.",
+            "860 of 1000 were not.",
         ],
     );
     let predicted = AbFigures::of(&run);
@@ -67,7 +67,7 @@ fn ab_figures_for_varying_lengths_match_ab() {
         &[
             "Failed requests:        0\n",
             "Document Length:        2 to 51 bytes\n",
-            "ab's \"Failed requests (Length)\" would say 299: 299 of these were good responses of another length",
+            "ab's \"Failed requests (Length)\" would say 299: 299 of these were good responses whose length",
         ],
     );
     let server = start();
@@ -94,7 +94,7 @@ fn truncated_responses_are_reported_although_ab_counts_them() {
         &run,
         &[
             "   (Connect: 0, Receive: 0, Length: 50, Exceptions: 0)",
-            "ab's \"Complete requests\" would say 500: 450 were good; 50 truncated.",
+            "ab's \"Complete requests\" would say 500: 450 were good; the others: 50 truncated.",
         ],
     );
     let server = start();
@@ -133,7 +133,7 @@ fn keep_alive_refused_by_the_server_is_reported() {
         &[
             "Keep-Alive requests:    0\n",
             "the server refused to keep 200",
-            "ab's \"Keep-Alive requests\" would say 0: the server closed after 200 of 200 responses",
+            "ab's \"Keep-Alive requests\" would say 0: the server closed the connection after 200 of 200 responses",
         ],
     );
 }

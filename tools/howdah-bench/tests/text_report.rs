@@ -123,7 +123,7 @@ fn report_shows_client_time_by_littles_law() {
         .build();
     says(
         &run,
-        &["by Little's law 30 % of the clients' time was spent outside of requests"],
+        &["according to Little's law, the clients spent 30 % of their time outside of requests"],
     );
 }
 
@@ -135,8 +135,9 @@ fn report_of_varying_lengths_has_no_failures() {
         &[
             "Failed requests:        0\n",
             "Document Length:        21004 to 21377 bytes",
-            "ab's \"Failed requests (Length)\" would say 2970: 2970 of these were good responses of another \
-             length than the first (21004 to 21377 bytes): a dynamic page's length varies.",
+            "ab's \"Failed requests (Length)\" would say 2970: 2970 of these were good responses whose length \
+             (21004 to 21377 bytes) differs from the first response's: a dynamic \
+             page's length varies.",
         ],
     );
 }
@@ -150,7 +151,7 @@ fn report_names_a_bimodal_latency() {
     let lines = misled::misleading_figures(&run);
     let line = lines.iter().find(|l| l.figure == "Total (mean)").unwrap();
     assert!(
-        line.truth.starts_with("no request took that long"),
+        line.truth.starts_with("no request took about that long"),
         "{line:?}"
     );
 }
@@ -180,7 +181,8 @@ fn ab_figures_abort_after_ten_failed_connects() {
     says(
         &run,
         &[
-            "would say nothing (\"Test aborted after 10 failures\"): 2000 requests could not connect, 3000 were answered well.",
+            "would say nothing (\"Test aborted after 10 failures\"): 2000 requests could not connect, but 3000 got \
+             good responses.",
         ],
     );
 }
@@ -197,7 +199,7 @@ fn report_says_that_keep_alive_was_refused() {
     says(
         &run,
         &[
-            "ab's \"Keep-Alive requests\" would say 0: the server closed after 3000 of 3000 responses",
+            "ab's \"Keep-Alive requests\" would say 0: the server closed the connection after 3000 of 3000 responses",
         ],
     );
 }
@@ -216,7 +218,7 @@ fn report_shows_a_request_that_hangs_at_the_end() {
     says(
         &run,
         &[
-            "1 request without a response yet (the server may log it), the oldest for 4.20 s",
+            "1 request still without a response (the server may log it); the oldest had waited for 4.20 s",
             "ab's \"100% (longest request)\" would say",
         ],
     );
@@ -233,7 +235,7 @@ fn report_explains_a_stall_in_a_closed_loop() {
     assert!(
         stall
             .truth
-            .starts_with("a stall of 1.40 s counts once for each of 10 clients"),
+            .starts_with("a stall of 1.40 s counts at most once for each of the 10 clients"),
         "{stall:?}"
     );
 }
@@ -253,7 +255,7 @@ fn report_without_good_responses_has_no_times() {
         .build();
     says(
         &run,
-        &["Not one good response: there are no times to report."],
+        &["There was no good response, so there are no times to report."],
     );
     assert!(!report(&run, ReportStyle::default()).contains("Requests per second:"));
 }
@@ -347,7 +349,10 @@ fn sweep_report_names_the_knee() {
         &experiments::sweep(&sweep_of_rates(&mod_php, 1000)),
     );
     let text = experiments::sweep(&sweep_of_rates(&mod_php, 200));
-    assert!(text.contains("5 of 10 levels had errors"), "{text}");
+    assert!(
+        text.contains("At 5 of 10 numbers of clients there were errors"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -368,7 +373,7 @@ fn search_report_says_what_held_and_broke() {
     let broken = slo.broken_by(&late);
     assert_eq!(
         broken,
-        ["90 % of the requests took no longer than 100.0 ms, 99 % were asked for"]
+        ["only 90 % of the requests took no longer than 100.0 ms; the objective is 99 %"]
     );
     let trial = |rate, broken, run| Trial {
         rate,
@@ -430,7 +435,7 @@ fn saved_document_errors_have_a_reason() {
         ),
         (
             good.replace("\"elapsed\"", "\"elapsd\""),
-            "a damaged run: missing field `elapsed`",
+            "the run is damaged: missing field `elapsed`",
         ),
     ] {
         let error = SavedDocument::from_json(&text).unwrap_err();

@@ -151,7 +151,9 @@ fn protocol_errors_are_named() {
         Outcome::ProtocolError,
     );
     assert!(
-        run.reasons.keys().all(|why| why.contains("more bytes")),
+        run.reasons
+            .keys()
+            .all(|why| why.contains("longer than it declared")),
         "{:?}",
         run.reasons
     );

@@ -149,16 +149,22 @@ impl RunBudget {
         let load = &suite.load;
         let plural = |n: u32| if n == 1 { "" } else { "s" };
         let blocks = format!("{} block{}", self.blocks, plural(self.blocks));
-        let keep = if load.keepalive { " -k" } else { "" };
+        let keep = if load.keepalive {
+            " with keep-alive"
+        } else {
+            ""
+        };
         let limit = self.limit.map(|limit| {
             format!(
-                "The measurement ends after {} minutes; if that is too short, it has fewer blocks, and this report says so.",
+                "The measurement ends after {} minutes; if that is too short, fewer blocks are measured, and this \
+                 report says so.",
                 limit.as_secs_f64() / 60.0
             )
         });
         let WindowEnd::Time(window) = self.until else {
             let mut said = vec![format!(
-                "{blocks} of the post's own {} requests{keep}, {} a warm-up; a block is cut off after {} s.",
+                "{blocks} with the post's own number of requests ({}{keep}), {} a warm-up; a block is cut off \
+                 after {} s.",
                 load.requests,
                 if self.warmup.is_zero() {
                     "without"
@@ -171,7 +177,7 @@ impl RunBudget {
             return said;
         };
         let mut said = vec![format!(
-            "{blocks} of {} s after {} s of warm-up.",
+            "{blocks} with windows of {} s, each after {} s of warm-up.",
             window.as_secs_f64(),
             self.warmup.as_secs_f64()
         )];
@@ -182,7 +188,7 @@ impl RunBudget {
             .filter(|page| page.seconds_per_client > 0.0)
         {
             said.push(format!(
-                "For {}, at least {} s for each client, so that every client gets a response.",
+                "The windows of {} have at least {} s for each client, so that every client gets a response.",
                 page.name, page.seconds_per_client
             ));
         }
@@ -190,8 +196,9 @@ impl RunBudget {
             return said;
         }
         said.push(format!(
-            "The post ended each run after {} requests{keep}; here windows end by the clock, so that a fast stack is measured \
-             for as long as a slow one and a disturbance hits all alike. With the post's number of requests: howdah compare {} --as-posted",
+            "The post ended each run after {} requests{keep}; here, windows end after a fixed time, so that a fast \
+             stack is measured for as long as a slow one, and a disturbance affects all stacks alike. To measure \
+             with the post's number of requests, run howdah compare {} --as-posted",
             load.requests, suite.name
         ));
         said

@@ -154,7 +154,7 @@ impl fmt::Display for LabError {
                 write_log(f, log)
             }
             LabError::Died { program, how, log } => {
-                write!(f, "Died: {program} ended by itself ({how})")?;
+                write!(f, "Died: {program} exited unexpectedly ({how})")?;
                 write_log(f, log)
             }
             LabError::File { path, error } => write!(f, "File: {}: {error}", path.display()),
@@ -175,11 +175,11 @@ impl fmt::Display for LabError {
             }
             LabError::NotAResult { path, why } => write!(
                 f,
-                "NotAResult: {}: {why}; expected a file that `howdah compare` wrote, or a folder of its --out",
+                "NotAResult: {}: {why}; expected a file that `howdah compare` wrote, or a directory of its --out",
                 path.display()
             ),
             LabError::Marks { file, wanted } => {
-                write!(f, "Marks: {file} is left as it was: expected {wanted}")
+                write!(f, "Marks: {file} was not changed: expected {wanted}")
             }
             LabError::OwnApp { mistakes } => {
                 f.write_str("OwnApp: the application cannot be measured like this")?;

@@ -46,27 +46,30 @@ impl MeasurementIdentity {
         let mut out = Vec::new();
         for (path, sum) in &now.programs {
             if !self.programs.iter().any(|(p, s)| (p, s) == (path, sum)) {
-                out.push(format!("{} is another program", path.display()));
+                out.push(format!(
+                    "{} has been replaced by another program",
+                    path.display()
+                ));
             }
         }
         for line in &now.versions {
             if !self.versions.contains(line) {
-                out.push(format!("a version: {line}"));
+                out.push(format!("a program has another version: {line}"));
             }
         }
         for line in &self.versions {
             if !now.versions.contains(line) {
-                out.push(format!("no longer here: {line}"));
+                out.push(format!("a program is no longer in this version: {line}"));
             }
         }
         if self.extensions != now.extensions {
-            out.push("the extensions PHP loads, or their settings".to_owned());
+            out.push("the extensions that PHP loads, or their settings, have changed".to_owned());
         }
         for (name, value) in &now.machine {
             let before = self.machine.iter().find(|(n, _)| n == name);
             let before = before.map_or("nothing", |(_, value)| value);
             if before != value {
-                out.push(format!("{name}: {value}, before {before}"));
+                out.push(format!("{name}: now {value}, before {before}"));
             }
         }
         out
@@ -140,10 +143,10 @@ mod tests {
         assert_eq!(
             before.differences(&after),
             [
-                "/bin/howdah is another program",
-                "a version: PHP 8.2.2",
-                "no longer here: PHP 8.2.1",
-                "cores: 4, before 2",
+                "/bin/howdah has been replaced by another program",
+                "a program has another version: PHP 8.2.2",
+                "a program is no longer in this version: PHP 8.2.1",
+                "cores: now 4, before 2",
             ]
         );
         // The published values of FNV-1a.

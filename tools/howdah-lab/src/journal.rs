@@ -166,7 +166,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
     }
     serde_json::from_str(&text).map_err(|error| {
         not_resumable(format!(
-            "{} is damaged ({error}): remove it to measure that part again",
+            "{} is damaged ({error}): remove the file to measure this part again",
             path.display()
         ))
     })

@@ -49,9 +49,14 @@ needs! {
     MOD_FCGID: "mod_fcgid", ["/usr/lib/apache2/modules/mod_fcgid.so"], "apt-get install libapache2-mod-fcgid";
     VARNISH: "Varnish", ["varnishd"], "apt-get install varnish";
     GO: "Go", ["go", "/usr/local/go/bin/go", "/usr/lib/go/bin/go"], "apt-get install golang-go";
-    FRANKENPHP: "FrankenPHP", ["frankenphp"], "curl https://frankenphp.dev/install.sh | sh, and the program `frankenphp` into PATH; https://frankenphp.dev/docs/";
-    FRANKENPHP_OPCACHE: "OPcache in FrankenPHP's own PHP, which without it compiles the script for every request,", ["frankenphp"] if has_opcache, "a file with the line `zend_extension=opcache` in the directory that `frankenphp php-cli -r 'echo PHP_CONFIG_FILE_SCAN_DIR;'` names";
-    ROADRUNNER: "RoadRunner", ["rr"], "composer require spiral/roadrunner-cli && vendor/bin/rr get-binary, and the program `rr` into PATH; https://docs.roadrunner.dev/docs/general/install";
+    FRANKENPHP: "FrankenPHP", ["frankenphp"], "curl https://frankenphp.dev/install.sh | sh, and move the program \
+                                               `frankenphp` to a directory in PATH (https://frankenphp.dev/docs/)";
+    FRANKENPHP_OPCACHE: "OPcache for FrankenPHP's own PHP, which would otherwise compile the script for every \
+                         request,", ["frankenphp"] if has_opcache, "write a file with the line `zend_extension=opcache` into the directory that \
+        `frankenphp php-cli -r 'echo PHP_CONFIG_FILE_SCAN_DIR;'` prints";
+    ROADRUNNER: "RoadRunner", ["rr"], "composer require spiral/roadrunner-cli && vendor/bin/rr get-binary, and move \
+                                       the program `rr` to a directory in PATH \
+                                       (https://docs.roadrunner.dev/docs/general/install)";
     ROADRUNNER_PHP: "RoadRunner's PHP side", ["/usr/local/lib/howdah-lab/roadrunner/vendor/autoload.php"], "mkdir -p /usr/local/lib/howdah-lab/roadrunner && composer require --working-dir=/usr/local/lib/howdah-lab/roadrunner spiral/roadrunner-http nyholm/psr7";
     ROADRUNNER_PROTOBUF: "PHP's extension protobuf, which RoadRunner's manual asks for,", ["{extensions}/protobuf.so"], "apt-get install php-pear php{php}-dev && pecl install protobuf";
     SWOOLE: "PHP's extension swoole", ["{extensions}/swoole.so"], "apt-get install php-pear php{php}-dev g++ && pecl install swoole";

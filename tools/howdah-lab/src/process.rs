@@ -64,7 +64,8 @@ impl RunAs {
         match account {
             Some((uid, gid)) => Ok(RunAs::Other { uid, gid }),
             None => Err(LabError::NotHere {
-                what: "the user www-data, who the stacks run as when root starts them,".to_owned(),
+                what: "the user www-data, as which the stacks run when root starts them,"
+                    .to_owned(),
                 install: "run the comparison as an ordinary user".to_owned(),
             }),
         }
@@ -177,7 +178,7 @@ impl LabProcess {
                 return Ok(());
             }
             let why = match self.check_alive() {
-                Err(LabError::Died { how, .. }) => format!("it ended ({how})"),
+                Err(LabError::Died { how, .. }) => format!("it exited ({how})"),
                 _ if Instant::now() > until => {
                     format!("no {what} within {} s", START_TIMEOUT.as_secs())
                 }

@@ -27,7 +27,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<ResultTable>, LabError> {
             if files.is_empty() {
                 return Err(LabError::NotAResult {
                     path: path.clone(),
-                    why: "there is no .json in it".to_owned(),
+                    why: "the directory contains no .json file".to_owned(),
                 });
             }
             for file in files {
@@ -52,7 +52,7 @@ fn read_result(path: &Path) -> Result<ResultTable, LabError> {
         Some(schema) if schema == u64::from(SCHEMA) => {}
         Some(schema) => {
             return Err(wrong(format!(
-                "its form is version {schema}, this program reads version {SCHEMA}: measure again"
+                "its format has version {schema}, but this program reads version {SCHEMA}: measure again"
             )));
         }
         None => return Err(wrong("it has no `schema`".to_owned())),

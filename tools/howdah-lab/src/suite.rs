@@ -206,7 +206,7 @@ impl Suite {
             None => Err(LabError::Suite {
                 file: name.to_owned(),
                 mistakes: vec![format!(
-                    "there is no such benchmark; there are {}",
+                    "there is no such benchmark; the benchmarks are {}",
                     built_in_names()
                 )],
             }),

@@ -67,7 +67,7 @@ pub fn compare(
     };
     if options.blocks == 0 {
         return Err(BenchError::Impossible(
-            "a comparison of no blocks: ask for at least one pair".to_owned(),
+            "a comparison needs at least one pair of measurements (--pairs)".to_owned(),
         ));
     }
     plans.iter().try_for_each(Plan::check)?;

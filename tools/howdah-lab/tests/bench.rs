@@ -194,7 +194,7 @@ fn impossible_options_are_refused_before_anything_is_sent() {
         2,
         "10 clients (-c) cannot share 5 requests (-n)",
     );
-    assert_refused(&["-n", "0", url], 2, "nothing to send");
+    assert_refused(&["-n", "0", url], 2, "expected at least one request");
     assert_refused(&["-n", "x", url], 2, "invalid value 'x'");
     assert_refused(&["-t", "soon", url], 2, "-t soon: expected a time");
     assert_refused(&["--rate", "0", url], 2, "a rate of 0");
@@ -206,9 +206,9 @@ fn impossible_options_are_refused_before_anything_is_sent() {
     assert_refused(
         &["-T", "text/html", url],
         2,
-        "there is none: give one with -p or -u",
+        "has no body: give a body with -p or -u",
     );
-    assert_refused(&["-H", "novalue", url], 2, "expected a header field");
+    assert_refused(&["-H", "novalue", url], 2, "expected a header, such as");
     assert_refused(&["-A", "nobody", url], 2, "expected user:password");
     assert_refused(&["--expect-match", "(", url], 2, "BadCheck");
     assert_refused(
@@ -228,7 +228,7 @@ fn impossible_options_are_refused_before_anything_is_sent() {
     assert_refused(
         &["-e", "x.csv", "--vs", url, url],
         2,
-        "-e works for a single run only",
+        "-e works only for a single run",
     );
     assert_refused(&["-b", "0", url], 2, "0 is not in 1..");
     assert_refused(&["-B", "here", url], 2, "invalid IP address");
@@ -237,7 +237,7 @@ fn impossible_options_are_refused_before_anything_is_sent() {
     assert_refused(
         &["-X", "proxy:80", "https://a.example/"],
         2,
-        "measure the server itself",
+        "measure the server directly",
     );
     assert_refused(&["-P", "a:b", url], 2, "-X");
     assert_refused(
@@ -245,7 +245,7 @@ fn impossible_options_are_refused_before_anything_is_sent() {
         2,
         "-P: expected user:password",
     );
-    assert_refused(&["-f", "TLS1.2", url], 2, "no URL is https://");
+    assert_refused(&["-f", "TLS1.2", url], 2, "no URL begins with https://");
     for (letter, value, why) in [
         ("-f", "TLS1.1", "RFC 8996"),
         ("-f", "TLS9", "expected TLS1.2, TLS1.3 or ALL"),
@@ -363,7 +363,7 @@ fn report_files_are_written_and_saved_runs_reported_alike() {
 
     let compared = bench(&["report", &at("a.json"), &at("a.json")]);
     assert!(
-        stdout(&compared).contains("were not measured in turns"),
+        stdout(&compared).contains("were not measured in turn"),
         "{}",
         stdout(&compared)
     );
@@ -406,7 +406,7 @@ fn slo_violation_is_exit_code_1() {
     let broken = bench(&["-q", "-n", "200", "--slo", "p50<1us", &server.url()]);
     assert_eq!(broken.status.code(), Some(1));
     assert!(
-        stderr(&broken).contains("--slo broken: "),
+        stderr(&broken).contains("did not meet --slo: "),
         "{}",
         stderr(&broken)
     );

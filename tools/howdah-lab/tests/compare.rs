@@ -320,7 +320,7 @@ fn rerun_failed_requires_resume_of_benchmarks() {
         let (code, _, stderr) =
             run_to_exit(command.args(["compare", "--rerun-failed"]).args(arguments));
         assert_eq!(code, 3, "{stderr}");
-        assert!(stderr.contains("belongs to --resume DIR"), "{stderr}");
+        assert!(stderr.contains("works only with --resume DIR"), "{stderr}");
     }
 }
 
@@ -468,7 +468,7 @@ fn as_posted_sends_the_posts_number_of_requests() {
     assert_eq!(results[0]["cells"][0]["rows"][0]["requests"], 50);
     let effort = results[0]["effort"].to_string();
     assert!(
-        effort.contains("1 block of the post's own 50 requests"),
+        effort.contains("1 block with the post's own number of requests (50)"),
         "{effort}"
     );
 }
@@ -483,7 +483,7 @@ fn time_limit_names_the_missing_blocks() {
     let (code, stdout, stderr) = run_to_exit(&mut compare(&scratch, &suite, &["--json"]));
     assert_eq!(code, 0, "{stderr}");
     assert!(
-        stderr.contains("measuring ends after 0.02 minutes"),
+        stderr.contains("the measurement ends after 0.02 minutes"),
         "{stderr}"
     );
     let results = tables(&stdout);
@@ -560,7 +560,10 @@ fn unknown_stacks_and_pages_are_refused_before_the_start() {
     let suite = suite(&scratch, &["nginx-static"], "file");
     for (arguments, expected) in [
         (["--stacks", "nginx-fmp"], "there is no stack `nginx-fmp`"),
-        (["--pages", "hom"], "there is no page `hom`; there are file"),
+        (
+            ["--pages", "hom"],
+            "there is no page `hom`; the pages are file",
+        ),
     ] {
         let (code, _, stderr) = run_to_exit(&mut compare(&scratch, &suite, &arguments));
         assert_ne!(code, 0);

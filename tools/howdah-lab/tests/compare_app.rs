@@ -284,10 +284,10 @@ fn comparison_recommends_nothing_if_no_mode_serves_the_page() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let said = text(&output.stdout);
     assert!(
-        said.contains("No mode of Howdah gives these pages"),
+        said.contains("No mode of Howdah serves these pages correctly"),
         "{said}"
     );
-    assert!(said.contains("in place of `I run under nginx"), "{said}");
+    assert!(said.contains("instead of `I run under nginx"), "{said}");
     assert!(!out.join("howdah.toml").exists());
 }
 
@@ -322,7 +322,7 @@ fn invalid_page_ends_the_comparison_before_anything_is_measured() {
     );
     assert!(said.contains("--front-controller"), "{said}");
     assert!(
-        said.contains("responds with 301: it redirects to http://shop.test/"),
+        said.contains("responds with 301: the page redirects to http://shop.test/"),
         "{said}"
     );
     assert!(!out.join("blocks/look-000.json").exists());
@@ -347,7 +347,10 @@ fn comparison_names_every_missing_program() {
     let output = output(command.env("HOWDAH_PHP", "/nowhere/howdah-php"));
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stderr);
-    assert!(said.contains("no installed stack can serve it"), "{said}");
+    assert!(
+        said.contains("no installed stack can serve the application"),
+        "{said}"
+    );
     assert!(said.contains("PhpMissing"), "{said}");
 }
 
@@ -380,7 +383,7 @@ fn all_mistakes_are_told_at_once_and_nothing_is_made() {
     ]);
     for part in [
         "--url blog: expected a path",
-        "--url https://x/: the stacks are asked without TLS",
+        "--url https://x/: requests are sent to the stacks without TLS",
         "--env: `1` is not a name",
         "--php-ini /nowhere.ini: No such file",
         "--front-controller index: expected",
@@ -398,9 +401,9 @@ fn all_mistakes_are_told_at_once_and_nothing_is_made() {
         path(&inside),
     ]);
     for part in [
-        "it contains no .php file",
+        "the directory contains no .php file",
         "inside the application's directory",
-        "--stacks: there is no `nginx`",
+        "--stacks: there is no stack `nginx`",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -409,7 +412,7 @@ fn all_mistakes_are_told_at_once_and_nothing_is_made() {
     assert!(said.contains("--app /nowhere: No such file"), "{said}");
     let said = output_of(&["--url", "/"]);
     assert!(
-        said.contains("--url belongs to a comparison on an application"),
+        said.contains("--url works only in a comparison on an application"),
         "{said}"
     );
     let said = output_of(&["--resume", "/nowhere"]);
@@ -482,7 +485,7 @@ fn killed_run_resumes_after_its_last_block_and_never_with_another_set_up() {
     );
     let said = text(&stopped.stderr);
     assert!(
-        said.contains("continue with: howdah compare --resume"),
+        said.contains("to continue, run: howdah compare --resume"),
         "{said}"
     );
     let outcome: Value = serde_json::from_slice(&stopped.stdout).expect("JSON");
@@ -509,7 +512,10 @@ fn killed_run_resumes_after_its_last_block_and_never_with_another_set_up() {
     );
     std::fs::write(&plan, sums).unwrap();
     let said = text(&output(&mut compare(&resume)).stderr);
-    assert!(said.contains("howdah is another program"), "{said}");
+    assert!(
+        said.contains("howdah has been replaced by another program"),
+        "{said}"
+    );
     std::fs::write(&plan, right).unwrap();
 
     let done = output(&mut compare(&resume));

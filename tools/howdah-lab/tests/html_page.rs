@@ -72,12 +72,12 @@ fn benchmark_pages_are_readable_and_load_nothing() {
             "{answers}"
         );
         assert!(
-            answers.contains("86 % of its responses are errors"),
+            answers.contains("86 % of the responses are errors"),
             "{answers}"
         );
         let answers = seen["b4"]["answers"].to_string();
         assert!(
-            answers.contains("Share of its best rate that each stack keeps at 500 clients"),
+            answers.contains("Share of its highest rate that each stack keeps at 500 clients"),
             "{answers}"
         );
     }
@@ -91,7 +91,7 @@ fn app_pages_are_readable_on_desktop_and_phone() {
         assert_eq!(title("own"), "Mode embed, page cache off");
         assert_eq!(
             title("own-hostile"),
-            "Interrupted: nothing is recommended yet"
+            "Interrupted, so nothing is recommended yet"
         );
     }
 }

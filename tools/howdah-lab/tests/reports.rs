@@ -60,7 +60,7 @@ fn markdown_without_marks_is_refused() {
         markdown::write_sections("README.md", "# Mine\n", &[table("b1", &[10])]).unwrap_err();
     let said = error.to_string();
     assert!(
-        said.starts_with("Marks: README.md is left as it was: "),
+        said.starts_with("Marks: README.md was not changed: "),
         "{said}"
     );
     let lines: Vec<&str> = said
@@ -96,9 +96,9 @@ fn markdown_section_contains_answers_rows_and_command() {
         "| nginx + php-fpm, unix socket with a backlog of 16 (trap) | ",
         "| 86 % |",
         "| 31 % / ",
-        "The load tester was the bottleneck of nginx + php-fpm, TCP: its rate is a lower bound.",
-        "LeftOut: the time was up: ",
-        "Again: `howdah compare b3`",
+        "The load tester was the bottleneck for nginx + php-fpm, TCP, so this rate is a lower bound.",
+        "LeftOut: the time limit was reached: ",
+        "To measure again: `howdah compare b3`",
         "FrankenPHP was not measured: NotHere",
         "What the post’s figures hid: 8603",
     ] {
@@ -119,7 +119,7 @@ fn saved_result_is_read_back_unchanged() {
     for (content, expected) in [
         ("{", "EOF"),
         ("{}", "it has no `schema`"),
-        ("{\"schema\": 1}", "its form is version 1"),
+        ("{\"schema\": 1}", "its format has version 1"),
         ("{\"schema\": 3}", "missing field"),
     ] {
         let file = folder.path().join("other.json");
@@ -167,8 +167,8 @@ fn cpu_time_replaces_rates_that_the_load_tester_limited() {
     let said = &howdah_lab::answer::sentence::verdict(&table)[0];
     assert!(
         said.starts_with(
-            "An opcode cache: 0.500 [0.500, 0.500] of the CPU time for a request (for a rate the load tester was the \
-             bottleneck) on phpinfo, "
+            "An opcode cache: 0.500 [0.500, 0.500] times the CPU time for a request (rates cannot be compared, \
+             because the load tester was the bottleneck) on phpinfo, "
         ),
         "{said}"
     );
@@ -212,7 +212,7 @@ fn rate_retention_has_an_interval_over_the_blocks() {
     }
     let said = howdah_lab::answer::sentence::verdict(&table).join("\n");
     assert!(
-        said.contains("Share of its best rate that each stack keeps at 500 clients: ")
+        said.contains("Share of its highest rate that each stack keeps at 500 clients: ")
             && said.contains(" % ["),
         "{said}"
     );
@@ -306,7 +306,10 @@ fn verdict_states_bounds_for_limited_rows() {
     table.answers[0].judgement.verdict = invalid;
     let said = howdah_lab::answer::sentence::verdict(&table).remove(0);
     assert!(
-        said.starts_with("An opcode cache: at least 1.60 times [1.60, 1.60] (the load tester held one of them back) on phpinfo, "),
+        said.starts_with(
+            "An opcode cache: at least 1.60 times [1.60, 1.60] (the load tester limited one of the \
+                          rates) on phpinfo, "
+        ),
         "{said}"
     );
     // A bound that may be due to chance is not claimed.

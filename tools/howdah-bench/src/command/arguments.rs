@@ -16,31 +16,34 @@ use crate::error::BenchError;
     after_help = "Examples:\n  \
                   howdah bench -n 3000 -c 10 http://127.0.0.1:8080/\n  \
                   howdah bench --rate 200 -t 60 http://127.0.0.1:8080/\n\n\
-                  From ab: options mean the same. Keep-alive and HTTP/1.1 are the default, only good responses count as \
-                  requests per second, and a varying length is no failure (docs/bench.md).\n\n\
-                  Exit codes: 0 measured, 1 failed or --slo broken, 2 command line, 6 no server to talk to, \
-                  130 interrupted (prints what was measured)"
+                  If you know ab: its options have the same meaning here. Keep-alive and HTTP/1.1 are the default, \
+                  only good responses count as requests per second, and a varying length is not a failure \
+                  (docs/bench.md).\n\n\
+                  Exit codes: 0 if the run was measured, 1 if it failed or did not meet --slo, 2 for a mistake on \
+                  the command line, 6 if the server cannot be reached, 130 after an interruption (the results so \
+                  far are printed)"
 )]
 pub struct BenchArguments {
     /// Report on saved runs instead of measuring
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
 
-    /// What to request: http://host:port/path, https://…, http://unix:/run/app.sock:/path
+    /// URL to request, such as http://host:port/path, https://host/path or http://unix:/run/app.sock:/path
     #[arg(required = true, value_name = "URL")]
     pub url: Option<String>,
 
-    /// Number of requests, for a run of fixed work
+    /// Number of requests after which the run ends
     #[arg(short = 'n', value_name = "REQUESTS", help_heading = "Load")]
     pub requests: Option<u64>,
-    /// Number of clients, to find the most that the server can do (closed loop) [default: 1]
+    /// Number of clients that send requests at the same time, to find the server's highest throughput (closed loop)
+    /// [default: 1]
     #[arg(short = 'c', value_name = "CLIENTS", help_heading = "Load")]
     pub concurrency: Option<u32>,
-    /// How long to measure, such as 30 or 30s [default: 10 s without -n]
+    /// How long to measure, such as 30 or 30s [default: 10s if -n is not given]
     #[arg(short = 't', long = "time", value_name = "TIME", help_heading = "Load")]
     pub time: Option<String>,
-    /// Requests per second, sent on schedule whatever the server does, to measure latency at that
-    /// rate (open loop)
+    /// Requests per second, sent at scheduled times even if the server is slow, to measure the latency at that rate
+    /// (open loop)
     #[arg(
         long,
         value_name = "RATE",
@@ -48,33 +51,32 @@ pub struct BenchArguments {
         conflicts_with = "concurrency"
     )]
     pub rate: Option<f64>,
-    /// With --rate: send at equal intervals, as wrk2 does [default: at random intervals, as
-    /// visitors do]
+    /// With --rate: send requests at equal intervals, as wrk2 does [default: at random intervals, as visitors do]
     #[arg(long, help_heading = "Load")]
     pub constant: bool,
     /// With --rate: maximum number of connections [default: 1000]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub connections: Option<u32>,
-    /// Run this long before measuring, for servers that warm up
+    /// Send requests for this time before measuring, so that the server is warm
     #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub warmup: Option<String>,
-    /// Pause of a client between two requests, to simulate visitors: 2s, or 1s-5s at random
+    /// Pause of each client between two requests, to simulate visitors: fixed (2s) or random (1s-5s)
     #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub think: Option<String>,
-    /// Threads of the load tester, if the report says that it was the bottleneck
+    /// Number of threads of the load tester; increase it if the report says that the load tester was the bottleneck
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub threads: usize,
-    /// Seed of all random choices, to vary a repeated run
+    /// Seed of all random choices; give another number to vary a repeated run
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
 
-    /// Header `Name: value`; may be repeated
+    /// Header to send, as `Name: value`; may be repeated
     #[arg(short = 'H', value_name = "FIELD", help_heading = "Request")]
     pub header: Vec<String>,
-    /// Cookie `name=value`, for pages behind a login; may be repeated
+    /// Cookie to send, as `name=value`, for pages behind a login; may be repeated
     #[arg(short = 'C', value_name = "COOKIE", help_heading = "Request")]
     pub cookie: Vec<String>,
-    /// Keep cookies that the server sets, so that each client is a visitor with a session
+    /// Send back the cookies that the server sets, so that each client is a visitor with a session
     #[arg(long, help_heading = "Request")]
     pub cookies: bool,
     /// User and password for basic authentication
@@ -100,14 +102,14 @@ pub struct BenchArguments {
     /// Send HEAD requests instead of GET
     #[arg(short = 'i', help_heading = "Request", conflicts_with_all = ["post", "put"])]
     pub head: bool,
-    /// File with more URLs of the server, one per line, requested in turn: a mix of pages
+    /// File with more URLs of the same server, one per line; all URLs are requested in turn
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     pub urls: Option<PathBuf>,
 
-    /// Keep connections (the default; for ab's command lines)
+    /// Keep connections open (this is the default; accepted for compatibility with ab)
     #[arg(short = 'k', help_heading = "Connection")]
     pub keepalive: bool,
-    /// Open a connection for each request, as ab does without -k
+    /// Open a new connection for each request, as ab does without -k
     #[arg(long, help_heading = "Connection", conflicts_with = "keepalive")]
     pub no_keepalive: bool,
     /// Use HTTP/1.0, as ab does
@@ -116,7 +118,7 @@ pub struct BenchArguments {
     /// Use HTTP/2
     #[arg(long, help_heading = "Connection", conflicts_with = "http10")]
     pub http2: bool,
-    /// With --http2: concurrent requests per connection
+    /// With --http2: number of concurrent requests per connection
     #[arg(
         long,
         value_name = "N",
@@ -132,22 +134,22 @@ pub struct BenchArguments {
         help_heading = "Connection"
     )]
     pub timeout: Option<String>,
-    /// Count socket errors and continue (the default; for ab's command lines)
+    /// Count socket errors and continue (this is the default; accepted for compatibility with ab)
     #[arg(short = 'r', help_heading = "Connection")]
     pub go_on: bool,
     /// Stop at the first socket error, as ab does without -r
     #[arg(long, help_heading = "Connection", conflicts_with = "go_on")]
     pub stop_on_error: bool,
-    /// Retry while a unix socket's backlog is full, as TCP does, to compare it with TCP
+    /// Keep trying to connect while the backlog of a unix socket is full, as TCP does, to compare unix sockets with TCP
     #[arg(long, help_heading = "Connection")]
     pub wait_backlog: bool,
     /// Do not verify the server's certificate, for test servers
     #[arg(long, help_heading = "Connection")]
     pub insecure: bool,
-    /// PEM file of certificate authorities to trust, for a private one
+    /// PEM file with certificate authorities to trust in addition to the system's
     #[arg(long, value_name = "FILE", help_heading = "Connection")]
     pub ca: Option<PathBuf>,
-    /// Server name for TLS, if the URL has another host
+    /// Server name to use for TLS instead of the URL's host
     #[arg(long, value_name = "NAME", help_heading = "Connection")]
     pub server_name: Option<String>,
     /// Send no server name in TLS (SNI)
@@ -156,16 +158,16 @@ pub struct BenchArguments {
     /// Version of TLS: TLS1.2, TLS1.3 or ALL
     #[arg(short = 'f', value_name = "PROTOCOL", help_heading = "Connection")]
     pub tls_protocol: Option<String>,
-    /// Cipher suites by OpenSSL's names, separated by colons
+    /// Cipher suites to offer, by OpenSSL's names, separated by colons
     #[arg(short = 'Z', value_name = "CIPHERS", help_heading = "Connection")]
     pub ciphers: Option<String>,
-    /// PEM file with a client certificate and its private key, if the server wants one
+    /// PEM file with a client certificate and its private key, if the server requires a certificate
     #[arg(short = 'E', value_name = "FILE", help_heading = "Connection")]
     pub client_certificate: Option<PathBuf>,
-    /// Local address to connect from, for more ports than one address has
+    /// Local address to connect from, for example if the ports of another address are exhausted
     #[arg(short = 'B', value_name = "ADDRESS", help_heading = "Connection")]
     pub bind: Option<std::net::IpAddr>,
-    /// Size of the socket buffers in bytes [default: the system's, which grow]
+    /// Size of each socket's send and receive buffers in bytes [default: chosen by the system, and growing as needed]
     #[arg(short = 'b', value_name = "BYTES", help_heading = "Connection", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX / 2)))]
     pub buffers: Option<u32>,
     /// HTTP proxy, for http:// URLs
@@ -180,7 +182,7 @@ pub struct BenchArguments {
     )]
     pub proxy_auth: Option<String>,
 
-    /// Statuses of good responses: 200, 2xx, 200,304 [default: 2xx]
+    /// Statuses of good responses, such as 200, 2xx or 200,304 [default: 2xx]
     #[arg(long, value_name = "STATUS", help_heading = "What is a good response")]
     pub expect_status: Option<String>,
     /// Text that the body must contain, so that error pages do not count; may be repeated
@@ -192,17 +194,19 @@ pub struct BenchArguments {
     /// Regular expression that the body must match; may be repeated
     #[arg(long, value_name = "REGEX", help_heading = "What is a good response")]
     pub expect_match: Vec<String>,
-    /// JSON pointer (RFC 6901) that the body must have, or have with a value: /user/id=7
+    /// JSON pointer (RFC 6901) to a value that the body must contain, and optionally the value itself, such as
+    /// /user/id=7; may be repeated
     #[arg(
         long,
         value_name = "POINTER[=VALUE]",
         help_heading = "What is a good response"
     )]
     pub expect_json: Vec<String>,
-    /// Report a varying document length as "Variable" (never a failure; for ab's command lines)
+    /// Print "Variable" as the document length if it varies, as ab does (a varying length is never a failure)
     #[arg(short = 'l', help_heading = "What is a good response")]
     pub variable_length: bool,
-    /// Objective for scripts and CI; exit code 1 if the run breaks it: p99<100ms,errors<0.1%
+    /// Objective for scripts and CI, such as p99<100ms,errors<0.1%; the exit code is 1 if the run does not meet the
+    /// objective
     #[arg(
         long,
         value_name = "OBJECTIVE",
@@ -210,10 +214,10 @@ pub struct BenchArguments {
     )]
     pub slo: Option<String>,
 
-    /// Compare with another server in turns, and give a verdict; may be repeated
+    /// Compare with the server at this URL: measure the servers in turn, and print a verdict; may be repeated
     #[arg(long, value_name = "URL", help_heading = "More than one run")]
     pub vs: Vec<String>,
-    /// With --vs: pairs of windows; more for smaller differences
+    /// With --vs: number of pairs of measurements; smaller differences need more pairs
     #[arg(
         long,
         value_name = "N",
@@ -221,7 +225,7 @@ pub struct BenchArguments {
         help_heading = "More than one run"
     )]
     pub pairs: u32,
-    /// With --vs: differences below this count as the same
+    /// With --vs: servers count as equal if they differ by less than this
     #[arg(
         long,
         value_name = "PERCENT",
@@ -229,13 +233,14 @@ pub struct BenchArguments {
         help_heading = "More than one run"
     )]
     pub margin: String,
-    /// With --vs: do not measure the first server twice; the noise stays unknown
+    /// With --vs: do not measure the first server twice; the noise of the measurements then remains unknown
     #[arg(long, help_heading = "More than one run")]
     pub no_control: bool,
-    /// Measure several numbers of clients, to see where throughput saturates: 10,30,50 or 1..512
+    /// Measure with several numbers of clients, such as 10,30,50 or 1..512 (doubling), to see where throughput
+    /// saturates
     #[arg(long, value_name = "LEVELS", help_heading = "More than one run", conflicts_with_all = ["vs", "concurrency", "rate"])]
     pub sweep: Option<String>,
-    /// With --sweep: how often to measure each level
+    /// With --sweep: how often to measure with each number of clients
     #[arg(
         long,
         value_name = "N",
@@ -247,42 +252,42 @@ pub struct BenchArguments {
     #[arg(long, help_heading = "More than one run", requires = "slo", conflicts_with_all = ["vs", "sweep", "rate", "requests"])]
     pub find_max: bool,
 
-    /// Process of a server on this machine, to sample its CPU time and memory
+    /// Process ID of a server on this machine, to sample the server's CPU time and memory
     #[arg(long, value_name = "PID", help_heading = "Watching")]
     pub server_pid: Option<u32>,
-    /// Howdah's status page or control socket, to sample its queue and processes
+    /// URL of Howdah's status page, or path of its control socket, to sample Howdah's queue and processes
     #[arg(long, value_name = "WHERE", help_heading = "Watching")]
     pub status: Option<String>,
-    /// Always measure the load tester's own maximum [default: if it was busy]
+    /// Always measure the highest rate that the load tester can reach [default: only if it was busy]
     #[arg(long, help_heading = "Watching")]
     pub ceiling: bool,
-    /// Do not measure the load tester's own maximum
+    /// Do not measure the highest rate that the load tester can reach
     #[arg(long, help_heading = "Watching", conflicts_with = "ceiling")]
     pub no_ceiling: bool,
 
-    /// Print no progress
+    /// Do not print the progress
     #[arg(short = 'q', help_heading = "Output")]
     pub quiet: bool,
     /// Print to standard error: level 2 prints a line per second, level 3 adds the status of each response, level 4 adds
     /// the headers of requests and responses
     #[arg(short = 'v', value_name = "LEVEL", help_heading = "Output")]
     pub verbosity: Option<u8>,
-    /// Print no table of percentiles
+    /// Do not print the table of percentiles
     #[arg(short = 'd', help_heading = "Output")]
     pub no_percentiles: bool,
-    /// Print no medians and deviations
+    /// Do not print medians and standard deviations
     #[arg(short = 'S', help_heading = "Output")]
     pub no_deviations: bool,
-    /// Write every good response, for gnuplot (keeps 32 bytes per request in memory)
+    /// Write a line for each good response, for gnuplot (uses 32 bytes of memory per request)
     #[arg(short = 'g', value_name = "FILE", help_heading = "Output")]
     pub gnuplot: Option<PathBuf>,
-    /// Write milliseconds for each per cent of the responses, as CSV
+    /// Write the latency at each whole percentile as CSV, in milliseconds
     #[arg(short = 'e', value_name = "FILE", help_heading = "Output")]
     pub percentile_csv: Option<PathBuf>,
-    /// Write everything as JSON (docs/bench-json.md); `-` for standard output, instead of the text
+    /// Write everything as JSON (docs/bench-json.md); `-` writes it to standard output instead of the text report
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub json: Option<PathBuf>,
-    /// Write a page with plots
+    /// Write an HTML page with plots
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
 
@@ -299,7 +304,7 @@ pub struct BenchArguments {
 /// `howdah bench …`
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Report on a saved run, or compare several (--json)
+    /// Report on a run that was saved with --json, or compare several saved runs
     #[command(after_help = "Example:\n  howdah bench report before.json after.json")]
     Report(SavedRuns),
 }
@@ -307,13 +312,13 @@ pub enum BenchCommand {
 /// `howdah bench report`
 #[derive(Args, Clone, Debug)]
 pub struct SavedRuns {
-    /// Files written by --json; with several, the first is the base of the comparison
+    /// Files that --json wrote; if you give several, the others are compared with the first
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Write a page with plots
+    /// Write an HTML page with plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Differences below this count as the same
+    /// Runs count as equal if they differ by less than this
     #[arg(long, value_name = "PERCENT", default_value = "3%")]
     pub margin: String,
 }
@@ -339,7 +344,8 @@ impl RefusedOptions {
             self.html_table || self.table.is_some() || self.row.is_some() || self.cell.is_some();
         if table {
             return Err(BenchError::Impossible(
-                "-w, -x, -y and -z write an HTML table; --html FILE writes a page with plots"
+                "ab's options -w, -x, -y and -z, which write an HTML table, are not supported; use --html FILE, \
+                 which writes a page with plots"
                     .to_owned(),
             ));
         }

@@ -196,7 +196,10 @@ fn result_exit_code(document: &SavedDocument, slo: Option<&Slo>) -> u8 {
         SavedDocument::Run(run) => {
             let broken = slo.map(|slo| slo.broken_by(run)).unwrap_or_default();
             for broken in &broken {
-                let _ = writeln!(std::io::stderr(), "howdah bench: --slo broken: {broken}");
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "howdah bench: the run did not meet --slo: {broken}"
+                );
             }
             if !broken.is_empty() || run.good() == 0 {
                 EXIT_FAILED

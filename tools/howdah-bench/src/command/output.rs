@@ -77,7 +77,8 @@ impl Outputs {
         let of_a_run = [("-g", &typed.gnuplot), ("-e", &typed.percentile_csv)];
         if let Some((flag, _)) = of_a_run.iter().find(|(_, path)| several && path.is_some()) {
             return Err(BenchError::Impossible(format!(
-                "{flag} works for a single run only, and this makes several; --json has all of them"
+                "{flag} works only for a single run, but this command makes several runs; use --json FILE, which \
+                 saves all of them"
             )));
         }
         Ok(Outputs {
@@ -122,7 +123,8 @@ impl Outputs {
             if left_out > 0 {
                 let _ = writeln!(
                     io::stderr(),
-                    "howdah bench: the file of -g contains good responses only; {left_out} other requests are not in it"
+                    "howdah bench: the file of -g contains only good responses; it does not contain {left_out} \
+                     other requests"
                 );
             }
             Ok(())
@@ -138,7 +140,7 @@ fn of_run(
     match (place, run) {
         (Some(place), Some(run)) => place.write(|out| write(run, out)),
         (Some(_), None) => Err(BenchError::Impossible(
-            "this file is for a single run, and several were given".to_owned(),
+            "-e and -g work only for a single run, but several were given".to_owned(),
         )),
         (None, _) => Ok(()),
     }

@@ -26,7 +26,9 @@ pub const DEFAULT_MAX_CONNECTIONS: u32 = 1000;
 pub fn plan(typed: &BenchArguments) -> Result<Plan, BenchError> {
     typed.refused.check()?;
     let Some(url) = &typed.url else {
-        return Err(impossible("no URL to request"));
+        return Err(impossible(
+            "no URL was given: expected one such as http://host:8080/path",
+        ));
     };
     let mut targets = vec![LoadTarget::parse(url)?];
     if let Some(file) = &typed.urls {
@@ -57,7 +59,7 @@ pub fn plan(typed: &BenchArguments) -> Result<Plan, BenchError> {
     let others = typed.vs.iter().any(|url| url.starts_with("https://"));
     if plan.connection.tls.is_used() && plan.targets[0].scheme == UrlScheme::Http && !others {
         return Err(impossible(
-            "options for TLS were given (-f, -Z, -E, -I, --ca, --server-name), and no URL is https://",
+            "options for TLS were given (-f, -Z, -E, -I, --ca, --server-name), but no URL begins with https://",
         ));
     }
     plan.checks = request::checks(typed)?;
@@ -94,7 +96,7 @@ pub fn plan(typed: &BenchArguments) -> Result<Plan, BenchError> {
 pub fn plan_for_other_server(plan: &Plan, url: &str) -> Result<Plan, BenchError> {
     if plan.targets.len() > 1 {
         return Err(impossible(
-            "--urls and --vs do not go together: the other server's URLs are not known",
+            "--urls and --vs cannot be combined, because --urls names URLs of the first server only",
         ));
     }
     let mut other = plan.clone();
@@ -133,7 +135,7 @@ pub fn spacing(typed: &BenchArguments) -> Spacing {
 
 fn stop(typed: &BenchArguments, default: Duration) -> Result<StopLimits, BenchError> {
     if typed.requests == Some(0) {
-        return Err(impossible("-n 0: nothing to send"));
+        return Err(impossible("-n 0: expected at least one request"));
     }
     let time = typed
         .time
@@ -162,7 +164,8 @@ fn duration(flag: &str, text: &str) -> Result<Duration, BenchError> {
         .filter(|time| *time <= Duration::from_secs(7 * 86_400))
         .ok_or_else(|| {
             impossible(format!(
-                "{flag} {text}: expected a time of up to a week, such as 30 (seconds), 500ms or 2m"
+                "{flag} {text}: expected a time of up to a week, such as 500ms, 2m or 30 (a number without a unit \
+                 is in seconds)"
             ))
         })
 }
@@ -186,7 +189,7 @@ fn urls(path: &Path) -> Result<Vec<LoadTarget>, BenchError> {
     let bytes = read(path)?;
     let text = String::from_utf8(bytes).map_err(|_| {
         impossible(format!(
-            "{}: expected text with a URL per line",
+            "{}: expected a text file with one URL per line",
             path.display()
         ))
     })?;
@@ -215,7 +218,8 @@ pub fn margin(text: &str) -> Result<f64, BenchError> {
 pub fn levels(text: &str) -> Result<Vec<u32>, BenchError> {
     let bad = || {
         impossible(format!(
-            "--sweep {text}: expected numbers of clients, such as 10,30,50, or 1..512 to double from 1 to 512"
+            "--sweep {text}: expected numbers of clients, such as 10,30,50, or a range such as 1..512, in which \
+             each number is twice the one before"
         ))
     };
     let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n > 0);

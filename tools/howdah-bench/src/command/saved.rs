@@ -31,8 +31,8 @@ pub fn report(typed: &SavedRuns) -> Result<u8, BenchError> {
         let comparison = compare(&typed.files, documents, margin)?;
         let mut text = experiments::comparison(&comparison);
         text.push_str(
-            "\n  Saved runs were not measured in turns: whatever changed on the machine between them is part \
-             of\n  these differences. For a reliable verdict: howdah bench URL --vs URL\n",
+            "\n  Saved runs were not measured in turn: any change on the machine between the runs is part of\n  \
+             these differences. For a reliable verdict, run howdah bench URL --vs URL\n",
         );
         (SavedDocument::Comparison(comparison), text)
     };

@@ -55,14 +55,14 @@ pub fn ceiling(
         "http://{}{path}",
         server.address()
     ))?];
-    let run = session.measure(&null, 1, Some(1), "the generator's ceiling")?;
+    let run = session.measure(&null, 1, Some(1), "the load tester's own maximum")?;
     drop(server);
     let Some(run) = run else {
         return Ok(None);
     };
     let lost = run.errors();
     if lost > run.good() / 100 {
-        let what = "measuring the generator's ceiling";
+        let what = "measuring the load tester's own maximum";
         let kinds = run
             .outcomes
             .keys()

@@ -83,8 +83,7 @@ pub fn find_max(
         search.found.limited_by = Some("it was interrupted".to_owned());
     } else {
         search.found.limited_by = Some(
-            "a closed loop of the same requests had no good response at all, so there is no rate to \
-             search from"
+            "a closed loop with the same requests had no good response at all, so there is no rate at which to start"
                 .to_owned(),
         );
     }
@@ -124,8 +123,7 @@ impl RateSearch<'_, '_> {
     fn try_rate(&mut self, rate: f64, confirming: bool) -> Result<Option<bool>, BenchError> {
         if self.found.trials.len() >= MAX_TRIALS {
             self.found.limited_by = Some(format!(
-                "{MAX_TRIALS} trials did not agree: the same rate holds at one time and not at \
-                 another"
+                "{MAX_TRIALS} trials disagreed: the same rate met the objective in one trial and not in another"
             ));
             return Ok(None);
         }
@@ -207,7 +205,7 @@ impl RateSearch<'_, '_> {
 fn unsent_reason(run: &Run) -> Option<String> {
     (run.unsent as f64 > run.due as f64 * MAX_UNSENT_SHARE).then(|| {
         format!(
-            "{} of {} requests due were never sent: all {} connections were busy",
+            "{} of {} due requests were never sent, because all {} connections were busy",
             run.unsent,
             run.due,
             run.plan.arrivals.connections()
@@ -225,8 +223,8 @@ fn generator_limit_reason(run: &Run, rate: f64) -> Option<String> {
     }
     (run.client.busiest() > BUSY_CPU_SHARE).then(|| {
         format!(
-            "at {rate:.0}/s the generator was busy {:.0} % of the time: the objective may \
-             have broken because the generator was late",
+            "at {rate:.0}/s the load tester was busy {:.0} % of the time, which may be the reason why the objective \
+             was not met",
             run.client.busiest() * 100.0
         )
     })

@@ -25,12 +25,13 @@ pub fn sweep(
 ) -> Result<Sweep, BenchError> {
     if options.levels.is_empty() || options.levels.contains(&0) || options.repetitions == 0 {
         return Err(BenchError::Impossible(
-            "a sweep needs levels of at least one client, each measured at least once".to_owned(),
+            "a sweep needs numbers of clients that are at least 1, and each must be measured at least once".to_owned(),
         ));
     }
     if plan.arrivals.is_open() {
         return Err(BenchError::Impossible(
-            "a sweep is over clients (closed loop); to search over rates use --find-max".to_owned(),
+            "a sweep varies the number of clients (closed loop); to vary the rate, use --find-max"
+                .to_owned(),
         ));
     }
     let at = |concurrency| with_arrivals(plan, Arrivals::Closed { concurrency });

@@ -286,10 +286,10 @@ fn resolve_address(address: &TargetAddress) -> Result<ServerPeer, BenchError> {
             found
                 .next()
                 .map(ServerPeer::Tcp)
-                .ok_or_else(|| unknown("it has none".to_owned()))
+                .ok_or_else(|| unknown("the resolver found none".to_owned()))
         }
         TargetAddress::Unix(path) => ServerPeer::unix(path).map_err(|e| BenchError::System {
-            what: format!("naming the socket {}", path.display()),
+            what: format!("preparing the address of the socket {}", path.display()),
             why: e.to_string(),
         }),
     }

@@ -66,7 +66,7 @@ impl Observer {
         if let Some(pid) = self.what.pid {
             match self.processes(pid, at) {
                 Some(found) => sample.process = Some(found),
-                None => missing.push(format!("process {pid} is gone")),
+                None => missing.push(format!("process {pid} no longer exists")),
             }
         }
         if let Some(place) = &self.what.status {
@@ -171,7 +171,8 @@ fn status(place: &str) -> Result<HowdahStatus, String> {
     } else {
         query_control_socket(place)?
     };
-    let value: Value = serde_json::from_str(&text).map_err(|e| format!("no JSON: {e}"))?;
+    let value: Value =
+        serde_json::from_str(&text).map_err(|e| format!("the response is not JSON: {e}"))?;
     // The control socket returns the status as a part of its response.
     read_status(value.get("status").unwrap_or(&value))
 }
@@ -180,7 +181,7 @@ fn status(place: &str) -> Result<HowdahStatus, String> {
 fn fetch_status_page(url: &str) -> Result<String, String> {
     let target = LoadTarget::parse(url).map_err(|e| e.to_string())?;
     let TargetAddress::Tcp { host, port } = &target.address else {
-        return Err("expected http://host:port/path or a socket's path".to_owned());
+        return Err("expected http://host:port/path or the path of a socket".to_owned());
     };
     let failed = |e: std::io::Error| e.to_string();
     let mut addresses =
@@ -235,7 +236,10 @@ fn query_control_socket(path: &str) -> Result<String, String> {
 
 fn read_status(value: &Value) -> Result<HowdahStatus, String> {
     let number = |value: &Value, name: &str| value[name].as_u64();
-    let requests = number(value, "requests").ok_or("it is not Howdah's status: no `requests`")?;
+    let requests = number(value, "requests").ok_or(
+        "the response is not Howdah's status, because it has no field \
+         `requests`",
+    )?;
     let mut read = HowdahStatus {
         requests,
         active: number(value, "requests_active").unwrap_or_default(),

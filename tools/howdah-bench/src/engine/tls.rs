@@ -170,7 +170,7 @@ fn client_certificate(
         .collect::<Result<_, _>>()
         .map_err(|e| missing(&e))?;
     if certificates.is_empty() {
-        return Err(missing(&"there is no certificate in it"));
+        return Err(missing(&"the file contains no certificate"));
     }
     let key = PrivateKeyDer::from_pem_file(path)
         .map_err(|e| missing(&format!("no private key follows the certificate: {e}")))?;
@@ -203,8 +203,8 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, BenchError> {
     }
     if roots.is_empty() {
         return Err(BenchError::Impossible(
-            "the system has no certificate authorities to verify with: install ca-certificates, \
-             name a file of them, or do not verify"
+            "the system has no certificate authorities to verify the server's certificate with: install \
+             ca-certificates, name a file with authorities (--ca), or do not verify certificates (--insecure)"
                 .to_owned(),
         ));
     }

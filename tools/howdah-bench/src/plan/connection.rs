@@ -120,24 +120,26 @@ impl ConnectionPolicy {
         let unix = matches!(target.address, TargetAddress::Unix(_));
         let https = target.scheme == UrlScheme::Https;
         if self.timeout.is_zero() {
-            return impossible("a timeout of zero: nothing could be answered");
+            return impossible("the timeout is zero, so no request could get a response");
         }
         if self.protocol == HttpProtocol::Http2 && !self.keep_alive {
             return impossible(
-                "HTTP/2 without keep-alive would measure handshakes; use HTTP/1.1 for that",
+                "HTTP/2 without keep-alive would mainly measure handshakes; use HTTP/1.1 to measure without keep-alive",
             );
         }
         if self.proxy.is_some() && (https || unix || self.protocol == HttpProtocol::Http2) {
             return impossible(
-                "a proxy (-X) is asked for plain http:// URLs over HTTP/1.x only: a tunnel to an https \
-                 server (CONNECT) would measure the proxy's forwarding of bytes; measure the server itself",
+                "a proxy (-X) is supported only for http:// URLs and HTTP/1.x: through a tunnel to an https server \
+                 (CONNECT), the run would measure how the proxy forwards bytes; measure the server directly",
             );
         }
         if unix && self.bind.is_some() {
-            return impossible("a unix socket has no local address to bind (-B)");
+            return impossible("-B cannot be used with a unix socket, which has no local address");
         }
         if self.tls.no_sni && self.tls.server_name.is_some() {
-            return impossible("-I asks for no server name, and --server-name gives one");
+            return impossible(
+                "-I and --server-name contradict each other, because -I sends no server name",
+            );
         }
         Ok(())
     }

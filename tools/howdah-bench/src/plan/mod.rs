@@ -213,7 +213,7 @@ impl Plan {
             .find(|t| (&t.address, t.scheme) != (&first.address, first.scheme))
         {
             return impossible(format!(
-                "{other} is another server than {first}: the targets of one run share one; compare \
+                "{other} is on another server than {first}: all URLs of a run must be on the same server; compare \
                  servers with --vs"
             ));
         }
@@ -235,14 +235,15 @@ impl Plan {
                 if !(rate.is_finite() && rate > 0.0 && rate <= 1e7) =>
             {
                 return impossible(format!(
-                    "a rate of {rate} requests per second: expected more than 0, at most 10 million"
+                    "a rate of {rate} requests per second: expected more than 0 and at most 10 million"
                 ));
             }
             _ => {}
         }
         if self.think != Think::default() && self.arrivals.is_open() {
             return impossible(
-                "think time needs clients, and an open loop (--rate) has none".to_owned(),
+                "a pause between requests (--think) cannot be combined with --rate: in an open loop, the clock \
+                 decides when requests are sent".to_owned(),
             );
         }
         if !(self.think.min >= 0.0 && self.think.min <= self.think.max && self.think.max < 86400.0)
@@ -254,13 +255,13 @@ impl Plan {
         }
         if self.threads == 0 || self.threads as u64 > connections || self.threads > 1024 {
             return impossible(format!(
-                "{} threads for {connections} connections: expected 1 to 1024, and no more than \
+                "{} threads for {connections} connections: expected 1 to 1024 threads, and no more threads than \
                  connections",
                 self.threads
             ));
         }
         if self.stop.time.is_some_and(|time| time <= self.warmup) {
-            return impossible("the run ends before its warm-up does".to_owned());
+            return impossible("the run would end before its warm-up".to_owned());
         }
         self.connection.check(first)?;
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);

@@ -82,7 +82,9 @@ impl LoadTarget {
 
 fn parse(url: &str) -> Result<LoadTarget, String> {
     if let Some(bad) = url.chars().find(|c| c.is_control() || *c == ' ') {
-        return Err(format!("it contains {bad:?}; encode it, a space as %20"));
+        return Err(format!(
+            "it contains {bad:?}; encode it (a space, for example, is %20)"
+        ));
     }
     let (scheme, rest) = match url.split_once("://") {
         Some(("http", rest)) => (UrlScheme::Http, rest),
@@ -99,7 +101,7 @@ fn parse(url: &str) -> Result<LoadTarget, String> {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     if authority.contains('@') {
-        return Err("user and password do not belong there; give them with -A".to_owned());
+        return Err("a URL must not contain a user and password; give them with -A".to_owned());
     }
     let own_port = match scheme {
         UrlScheme::Http => 80,
@@ -136,13 +138,13 @@ fn unix(url: &str, scheme: UrlScheme, rest: &str) -> Result<LoadTarget, String> 
     };
     if !socket.starts_with(['/', '@', '.']) || socket.len() < 2 {
         return Err(format!(
-            "`{socket}` is not the path of a socket: expected an absolute one, as in unix:/run/app.sock:/path"
+            "`{socket}` is not the path of a socket: expected an absolute path, as in unix:/run/app.sock:/path"
         ));
     }
     // sockaddr_un has 108 bytes for the path, one of which is the terminating NUL.
     if socket.len() > 107 {
         return Err(format!(
-            "the socket's path has {} bytes, the system allows 107",
+            "the socket's path has {} bytes, but the system allows only 107",
             socket.len()
         ));
     }
@@ -189,7 +191,7 @@ fn host_and_port(authority: &str) -> Result<(&str, Option<u16>), String> {
 
 fn path_of(text: &str) -> Result<RequestTemplate, String> {
     if !text.is_ascii() {
-        return Err("its path is not ASCII; encode it, é as %C3%A9".to_owned());
+        return Err("its path is not ASCII; encode it (é, for example, is %C3%A9)".to_owned());
     }
     Ok(match text.as_bytes().first() {
         Some(b'/') => RequestTemplate::new(text),

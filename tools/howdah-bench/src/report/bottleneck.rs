@@ -64,7 +64,7 @@ fn ceiling(run: &Run) -> Option<GeneratorFinding> {
         _ => return None,
     };
     let sentence = format!(
-        "it reaches {} requests per second against a server that does nothing, and reached {} here, {} of \
+        "it reaches {} requests per second against a server that does nothing, and reached {} here, which is {} of \
          that",
         formatting::rate(ceiling),
         formatting::rate(run.achieved_rate()),
@@ -97,7 +97,7 @@ fn waiting(run: &Run) -> Option<GeneratorFinding> {
         false => "",
     };
     let sentence = format!(
-        "it waited for a core {} of the time{shared}: that wait is in the latencies",
+        "the load tester waited {} of the time for a core{shared}, and the latencies include this time",
         formatting::percent(waiting)
     );
     finding(waiting > MAX_WAITING_SHARE, FindingWeight::Notice, sentence)
@@ -116,7 +116,7 @@ fn lag(run: &Run) -> Option<GeneratorFinding> {
 fn idle(run: &Run) -> Option<GeneratorFinding> {
     let gap = little_gap(run)?;
     let sentence = format!(
-        "by Little's law {} of the clients' time was spent outside of requests, in the generator",
+        "according to Little's law, the clients spent {} of their time outside of requests, in the load tester",
         formatting::percent(gap)
     );
     finding(gap > little::MAX_GAP, FindingWeight::Notice, sentence)
@@ -125,8 +125,7 @@ fn idle(run: &Run) -> Option<GeneratorFinding> {
 fn ports(run: &Run) -> Option<GeneratorFinding> {
     let ports = run.count(Outcome::PortsExhausted);
     let sentence = format!(
-        "{} found no local port left (TIME_WAIT holds each for a minute); use keep-alive, or several \
-         addresses",
+        "{} found no free local port (each port stays in TIME_WAIT for a minute); use keep-alive, or several addresses",
         formatting::plural(ports, "request", "requests")
     );
     finding(ports > 0, FindingWeight::Bound, sentence)
@@ -135,7 +134,7 @@ fn ports(run: &Run) -> Option<GeneratorFinding> {
 fn steal(run: &Run) -> Option<GeneratorFinding> {
     let steal = run.client.steal;
     let share = formatting::percent(steal);
-    let sentence = format!("the hypervisor kept back {share} of the processors");
+    let sentence = format!("the hypervisor withheld {share} of the processors' time");
     finding(steal > MAX_STEAL_SHARE, FindingWeight::Notice, sentence)
 }
 

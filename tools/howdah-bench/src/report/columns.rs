@@ -7,8 +7,8 @@ use super::formatting;
 use super::html::shell::escape;
 
 /// The meaning of the two figures in the column `tester`.
-pub const TESTER_COLUMN_MEANING: &str = "the share of a core that the load tester's busiest thread used / its rate as a share of what it \
-     reaches against a server that does nothing";
+pub const TESTER_COLUMN_MEANING: &str = "the share of a core that the load tester's busiest thread used / its rate \
+                                         as a share of the rate that it reaches against a server that does nothing";
 
 /// The columns about the servers beside the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,7 +206,7 @@ pub fn html_table(out: &mut String, head: &HtmlHead<'_>, rows: &[HtmlRow<'_>]) {
         let bound = row.figures.generator_bound.as_ref();
         let bound = bound.map(|why| {
             let why = escape(why);
-            format!("the load tester was the bottleneck, this is a lower bound: {why}")
+            format!("the load tester was the bottleneck, so this rate is a lower bound: {why}")
         });
         for note in row.notes.iter().chain(&bound) {
             let _ = write!(out, "<small>{note}</small>");
@@ -235,7 +235,7 @@ fn html_columns(figures: &Figures, server: ServerColumns) -> Vec<String> {
     let errors = errors(figures);
     let generator = &figures.generator;
     let ceiling = generator.of_ceiling;
-    let ceiling = ceiling.map(|share| format!("{} of its ceiling", formatting::percent(share)));
+    let ceiling = ceiling.map(|share| format!("{} of its maximum", formatting::percent(share)));
     let mut columns = vec![
         with(values.good, values.interval),
         match errors.is_empty() {

@@ -51,7 +51,7 @@ pub fn comparison(comparison: &Comparison) -> String {
         );
     }
     if judged.is_empty() {
-        out.push_str("Nothing to compare: there is one server only.\n");
+        out.push_str("There is nothing to compare, because there is only one server.\n");
     }
     out.push('\n');
     legend(&mut out, comparison);
@@ -107,7 +107,7 @@ fn details(out: &mut String, comparison: &Comparison, against: &ArmJudgement) {
                 .collect();
             let _ = writeln!(
                 out,
-                "  {:<26} far from the others: pair {}; without, the ratio is {:.3}",
+                "  {:<26} far from the others: pair {}; the ratio of the other pairs is {:.3}",
                 "",
                 which.join(", "),
                 judgement.ratio_without_disturbed.unwrap_or(f64::NAN)
@@ -120,7 +120,7 @@ fn details(out: &mut String, comparison: &Comparison, against: &ArmJudgement) {
     {
         let _ = writeln!(
             out,
-            "  Measure again with --pairs {}; pairs added until the answer pleases prove nothing.",
+            "  Measure again with --pairs {}. Do not add pairs until you like the result, because that proves nothing.",
             against.primary().pairs.len() + more
         );
     }
@@ -140,11 +140,11 @@ pub fn numbers(judgement: &Judgement) -> String {
         Some(floor) => {
             let _ = write!(
                 text,
-                ", the same server against itself: ±{:.1} %",
+                ", noise ±{:.1} % (the first server against itself)",
                 (floor - 1.0) * 100.0
             );
         }
-        None => text.push_str(", no control was run"),
+        None => text.push_str(", noise unknown (the first server was measured only once)"),
     }
     text
 }
@@ -170,7 +170,7 @@ pub fn sweep_sentences(sweep: &Sweep) -> Vec<String> {
             out.push(match knee.saturated_at {
                 Some(at) => {
                     let clients = formatting::plural(u64::from(at), "client", "clients");
-                    format!("Saturated at {clients}: more clients only wait longer.")
+                    format!("Saturated at {clients}: if there are more clients, each of them only waits longer.")
                 }
                 None => "Not saturated: the rate rose up to the highest level.".to_owned(),
             });
@@ -181,7 +181,8 @@ pub fn sweep_sentences(sweep: &Sweep) -> Vec<String> {
                 None => "Up to the largest number of clients, the rate stays at 90 % of its maximum or more.".into(),
             });
         }
-        None => out.push("Fewer than three levels: too few to find the knee.".into()),
+        None => out.push("Fewer than three numbers of clients were measured, which is too few to find the one that \
+                          saturates the server.".into()),
     }
     let levels = |with_errors: bool| {
         let points = sweep.points.iter();
@@ -194,8 +195,8 @@ pub fn sweep_sentences(sweep: &Sweep) -> Vec<String> {
     let (with_errors, all) = (levels(true), levels(false));
     if with_errors > 0 {
         out.push(format!(
-            "{with_errors} of {all} levels had errors: their good rate counts what the server still \
-             answered well, and does not show how it scales."
+            "At {with_errors} of {all} numbers of clients there were errors: there, the rate of good responses does \
+             not show how the server scales."
         ));
     }
     out
@@ -243,7 +244,8 @@ pub fn sweep(sweep: &Sweep) -> String {
     let first = sweep.points.first().map(|p| &p.run);
     let each = first.map_or(String::new(), |run| {
         format!(
-            "closed loop, {} at each level: saturation, says nothing about latency at a given rate",
+            "closed loop, {} for each number of clients: measures the highest throughput, not the latency at a \
+             given rate",
             duration(run.elapsed)
         )
     });
@@ -269,23 +271,27 @@ pub fn search(search: &Search) -> String {
         Some(found) => {
             let _ = writeln!(
                 out,
-                "{} requests per second hold {}.",
+                "{} requests per second meet the objective {}.",
                 rate(found),
                 search.slo
             );
         }
         None => {
-            let _ = writeln!(out, "No rate that was tried holds {}.", search.slo);
+            let _ = writeln!(
+                out,
+                "No rate that was tried meets the objective {}.",
+                search.slo
+            );
         }
     }
     if broke_by_the_generator(search) {
         out.push_str(
-            "At every rate above it the load tester was the bottleneck: the limit may be its own, not the \
-             server's.\n",
+            "At every higher rate that was tried, the load tester was the bottleneck, so the limit may be the load \
+             tester's, not the server's.\n",
         );
     }
     if let Some(limit) = &search.limited_by {
-        let _ = writeln!(out, "The search ended there because {limit}.");
+        let _ = writeln!(out, "The search ended because {limit}.");
     }
     let _ = writeln!(
         out,
@@ -296,7 +302,7 @@ pub fn search(search: &Search) -> String {
         let run = &trial.run;
         let latency = run.latency();
         let verdict = if trial.broken.is_empty() {
-            "held".to_owned()
+            "met".to_owned()
         } else {
             trial.broken.join("; ")
         };
@@ -323,7 +329,7 @@ pub fn search(search: &Search) -> String {
     let first = search.trials.first().map(|t| &t.run);
     let each = first.map_or(String::new(), |run| {
         format!(
-            "open loop, {} for each rate: latency counts from when a request was due",
+            "open loop, {} for each rate: latency counts from the time at which a request was due",
             duration(run.elapsed)
         )
     });

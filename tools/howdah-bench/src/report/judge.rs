@@ -226,9 +226,9 @@ pub fn plans_differ(a: &Plan, b: &Plan) -> Option<String> {
     let show = |plan: &Plan| -> Vec<(&'static str, String)> {
         vec![
             ("arrivals", format!("{:?}", plan.arrivals)),
-            ("requests or time", format!("{:?}", plan.stop)),
+            ("number of requests or time", format!("{:?}", plan.stop)),
             ("method", plan.request.method.clone()),
-            ("header fields", format!("{:?}", plan.request.headers)),
+            ("headers", format!("{:?}", plan.request.headers)),
             ("protocol", format!("{:?}", plan.connection.protocol)),
             ("keep-alive", format!("{}", plan.connection.keep_alive)),
             ("think time", format!("{:?}", plan.think)),

@@ -50,7 +50,7 @@ fn document_length(run: &Run, add: &mut impl FnMut(&'static str, String, String)
         add(
             "Document Length",
             format!("{length} bytes"),
-            format!("that is the length of a response with status {status}, which came first"),
+            format!("that is the length of the first response, which had status {status}"),
         );
     }
 }
@@ -66,7 +66,7 @@ fn complete_requests(
             "Complete requests",
             "nothing (\"Test aborted after 10 failures\")".into(),
             format!(
-                "{} could not connect, {} were answered well",
+                "{} could not connect, but {} got good responses",
                 formatting::plural(ab.connect, "request", "requests"),
                 formatting::count(run.good())
             ),
@@ -76,7 +76,7 @@ fn complete_requests(
             "Complete requests",
             formatting::count(ab.complete),
             format!(
-                "{} were good; {}",
+                "{} were good; the others: {}",
                 formatting::count(run.good()),
                 bad_responses_in_words(run)
             ),
@@ -91,14 +91,14 @@ fn failed_requests(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str,
             "Failed requests (Length)",
             formatting::count(ab.length),
             format!(
-                "{} of these were good responses of another length than the first ({}): {}",
+                "{} of these were good responses whose length ({}) differs from the first response's: {}",
                 formatting::count(document.other_length_good),
                 match (document.shortest, document.longest) {
                     (Some(low), Some(high)) if low < high => format!("{low} to {high} bytes"),
                     (low, _) => format!("{} bytes", low.unwrap_or(0)),
                 },
                 if document.shortest == document.longest {
-                    "the first was not a good one"
+                    "the first response was not good"
                 } else {
                     "a dynamic page's length varies"
                 }
@@ -111,7 +111,7 @@ fn failed_requests(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str,
             "Failed requests",
             formatting::count(ab.failed),
             format!(
-                "{} more responses were complete and not good, and are not among them",
+                "{} more responses were complete but not good, and ab does not count them as failed",
                 formatting::count(unseen)
             ),
         );
@@ -129,7 +129,7 @@ fn requests_per_second(
             "Requests per second",
             format!("{:.2}", ab.per_second),
             format!(
-                "{:.2} were good; {} of {} ended otherwise",
+                "{:.2} per second were good; {} of {} were not",
                 run.good_rate(),
                 formatting::count(wrong),
                 formatting::count(ab.complete)
@@ -184,7 +184,9 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
         add(
             "Time per request (mean)",
             "nothing (ab has no open loop)".into(),
-            format!("the mean from the time a request was due is {mean:.3} ms"),
+            format!(
+                "counted from the time at which each request was due, the mean is {mean:.3} ms"
+            ),
         );
         return;
     }
@@ -194,7 +196,7 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
             "Time per request (mean)",
             format!("{:.3} ms", ab.per_request_ms),
             format!(
-                "good responses took {mean:.3} ms on average; ab's figure is derived, not measured"
+                "good responses took {mean:.3} ms on average; ab calculates its figure and does not measure it"
             ),
         );
     }
@@ -203,7 +205,7 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
             "Total (mean)",
             format!("{} ms", formatting::ms(good.mean())),
             format!(
-                "no request took that long: requests took about {} ms or about {} ms",
+                "no request took about that long: requests took either about {} ms or about {} ms",
                 formatting::ms(fast as f64),
                 formatting::ms(slow as f64)
             ),
@@ -227,7 +229,8 @@ fn keep_alive(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
             "Keep-Alive requests",
             formatting::count(run.connections.kept),
             format!(
-                "the server closed after {} of {} responses: this is a test of connecting as well",
+                "the server closed the connection after {} of {} responses, so the run also measures the cost of \
+                 connecting",
                 formatting::count(run.connections.refused_to_keep),
                 formatting::count(run.answers())
             ),
@@ -236,10 +239,10 @@ fn keep_alive(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
     if without_length > 0 && run.plan.connection.protocol == HttpProtocol::Http11 {
         add(
             "Keep-Alive requests",
-            "0 for such pages".into(),
+            "0 for pages without a Content-Length".into(),
             format!(
-                "{} good responses had no Content-Length, which HTTP/1.0 needs to keep a connection: ab -k \
-                 would have measured another connection regime",
+                "{} good responses had no Content-Length, which HTTP/1.0 needs to keep a connection open: ab -k \
+                 would have opened a new connection after each of them",
                 formatting::count(without_length)
             ),
         );
@@ -255,7 +258,7 @@ fn latencies(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
             "100% (longest request)",
             format!("{:.0}", longest * 1e3),
             format!(
-                "{} had no response when the run ended, the oldest for {}",
+                "{} had no response when the run ended; the oldest had waited for {}",
                 formatting::plural(run.in_flight.count, "request", "requests"),
                 formatting::duration(late)
             ),
@@ -267,7 +270,7 @@ fn latencies(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
             "Percentage of the requests … 50%",
             "0".into(),
             format!(
-                "it is {} ms: ab rounds to whole milliseconds",
+                "the median is {} ms, but ab rounds to whole milliseconds",
                 formatting::ms(median)
             ),
         );
@@ -281,8 +284,8 @@ fn latencies(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
                 "99%",
                 format!("{:.0}", p99 / 1e6),
                 format!(
-                    "a stall of {} counts once for each of {} clients at most: at a constant rate up to about {} \
-                     requests would have met it (measure with --rate)",
+                    "a stall of {} counts at most once for each of the {} clients; at a constant rate, it would \
+                     have delayed up to about {} requests (measure with --rate)",
                     formatting::duration(stalled / 1e9),
                     concurrency,
                     formatting::count((run.good_rate() * stalled / 1e9) as u64)

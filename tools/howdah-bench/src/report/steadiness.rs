@@ -7,24 +7,31 @@ use crate::stats::steady;
 /// Returns how steady the good responses were over the seconds of the run, in words.
 pub fn sentence(run: &Run) -> String {
     match class(run) {
-        steady::Steadiness::Flat => "the good rate was steady over the run".into(),
+        steady::Steadiness::Flat => "the rate of good responses was steady during the run".into(),
         steady::Steadiness::Warming { by, flat_from } => format!(
-            "the good rate rose by {} over the run: it was warming up{}",
+            "the rate of good responses rose by {} during the run: the server was warming up{}",
             percent(by),
             match flat_from {
-                Some(from) => format!(", steady from second {from} on (--warmup {from})"),
-                None => " and had not finished".into(),
+                Some(from) =>
+                    format!(", and the rate was steady from second {from} on (use --warmup {from})"),
+                None => " and had not finished at the end".into(),
             }
         ),
         steady::Steadiness::Slowing { by } => {
-            format!("the good rate fell by {} over the run", percent(by))
+            format!(
+                "the rate of good responses fell by {} during the run",
+                percent(by)
+            )
         }
         steady::Steadiness::Unsteady { variation } => format!(
-            "the good rate jumped by {} from second to second",
+            "the rate of good responses varied by {} from second to second",
             percent(variation)
         ),
         steady::Steadiness::TooShort => {
-            format!("not known: under {} whole seconds", steady::MIN_WINDOWS)
+            format!(
+                "not known: the run took fewer than {} whole seconds",
+                steady::MIN_WINDOWS
+            )
         }
     }
 }

@@ -40,16 +40,20 @@ impl ResponseFault {
     pub fn description(self) -> &'static str {
         match self {
             ResponseFault::StatusLine => "the first line is not an HTTP status line",
-            ResponseFault::Version => "a version that is neither HTTP/1.0 nor HTTP/1.1",
-            ResponseFault::Field => "a line of the head is not a header field",
-            ResponseFault::HeadTooLong => "a head of more than 64 KiB",
+            ResponseFault::Version => "the version is neither HTTP/1.0 nor HTTP/1.1",
+            ResponseFault::Field => "a line is not a valid header",
+            ResponseFault::HeadTooLong => "the headers are longer than 64 KiB",
             ResponseFault::ContentLength => {
-                "a Content-Length that is not a number, or two that differ"
+                "Content-Length is not a number, or occurs twice with different values"
             }
-            ResponseFault::LengthAndCoding => "Content-Length beside Transfer-Encoding",
-            ResponseFault::Switching => "101 Switching Protocols that was not asked for",
-            ResponseFault::Chunk => "a chunk's size or line end is wrong",
-            ResponseFault::Surplus => "more bytes than the response declared",
+            ResponseFault::LengthAndCoding => {
+                "both Content-Length and Transfer-Encoding are present"
+            }
+            ResponseFault::Switching => {
+                "the status is 101 Switching Protocols, which was not requested"
+            }
+            ResponseFault::Chunk => "the size or the line end of a chunk is wrong",
+            ResponseFault::Surplus => "the response is longer than it declared",
         }
     }
 }

@@ -324,7 +324,7 @@ impl Run {
         let accounted = self.ended_requests() + self.in_flight.count + self.in_flight.connecting;
         if accounted != self.begun {
             return Err(format!(
-                "{} requests were begun, but {} ended and {} + {} were under way",
+                "{} requests were begun, but {} ended and {} + {} were in progress",
                 self.begun,
                 self.ended_requests(),
                 self.in_flight.count,
@@ -333,14 +333,14 @@ impl Run {
         }
         if self.due != self.begun + self.unsent {
             return Err(format!(
-                "{} requests were due, but {} begun and {} unsent",
+                "{} requests were due, but {} were begun and {} were never sent",
                 self.due, self.begun, self.unsent
             ));
         }
         for (outcome, tally) in &self.outcomes {
             if tally.count != tally.latency.len() {
                 return Err(format!(
-                    "{} requests ended as {outcome}, {} have a latency",
+                    "{} requests ended as {outcome}, but {} have a latency",
                     tally.count,
                     tally.latency.len()
                 ));

@@ -159,14 +159,14 @@ impl InvalidReason {
                 base: a,
                 candidate: b,
             } => format!(
-                "{base} kept the connection after {} of its responses, {candidate} after {}",
+                "{base} kept its connections open after {} of its responses, and {candidate} after {}",
                 percent(*a),
                 percent(*b)
             ),
             InvalidReason::ProtocolDiffers {
                 base: a,
                 candidate: b,
-            } => format!("{base} spoke {a} and {candidate} {b}"),
+            } => format!("{base} used {a} and {candidate} used {b}"),
             InvalidReason::GeneratorBound { evidence } => {
                 format!("the load tester was the bottleneck ({evidence})")
             }
@@ -181,14 +181,16 @@ impl InvalidReason {
                 named(*arm)
             ),
             InvalidReason::ControlDiffers { by } => format!(
-                "{base} compared with itself came out different by {by:.1} %, so this machine cannot tell \
-                 differences of that size"
+                "two measurements of {base} differed by {by:.1} %, so a difference of that size proves nothing on \
+                 this machine"
             ),
             InvalidReason::NothingGood { arm } => format!(
                 "{} had a window without a single good response",
                 named(*arm)
             ),
-            InvalidReason::PlansDiffer { what } => format!("the runs were not alike: {what}"),
+            InvalidReason::PlansDiffer { what } => {
+                format!("the runs had different settings: {what}")
+            }
         }
     }
 }
@@ -224,10 +226,10 @@ impl ComparisonVerdict {
                 more_pairs: Some(more),
             } => format!(
                 "cannot tell {base} and {candidate} apart yet: about {more} more {} needed",
-                if *more == 1 { "pair" } else { "pairs" }
+                if *more == 1 { "pair is" } else { "pairs are" }
             ),
             ComparisonVerdict::CannotTell { more_pairs: None } => format!(
-                "cannot tell {base} and {candidate} apart on this machine: over a thousand more pairs needed"
+                "cannot tell {base} and {candidate} apart on this machine: over a thousand more pairs are needed"
             ),
             ComparisonVerdict::Invalid { because } => {
                 let reasons: Vec<String> = because

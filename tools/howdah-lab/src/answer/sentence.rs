@@ -140,7 +140,7 @@ pub fn certain_bound_of_row(cell: &TableCell, line: &StackRow) -> Option<String>
 /// Formats an answer: by the rates; if the load tester limited them, by what is still certain about them, or else by
 /// the CPU time.
 fn answer_text(table: &ResultTable, answer: &SuiteAnswer) -> String {
-    const HELD: &str = "the load tester held one of them back";
+    const HELD: &str = "the load tester limited one of the rates";
     let judgement = &answer.judgement;
     // These rates were not part of Holm's adjustment; its strictest factor applies.
     let family = table.answers.len() + table.overall.len();
@@ -173,10 +173,10 @@ fn cpu_time_text(cpu: &Judgement, base: &str, candidate: &str) -> String {
     };
     let said = match &cpu.verdict {
         ComparisonVerdict::Faster { .. } | ComparisonVerdict::Slower { .. } => {
-            format!("{so_far} of the CPU time for a request")
+            format!("{so_far} times the CPU time for a request")
         }
         ComparisonVerdict::CannotTell { more_pairs } => format!(
-            "CPU time for a request: no certain difference yet ({so_far} of it so far, {})",
+            "CPU time for a request: no certain difference yet ({so_far} times so far, {})",
             more_pairs_text(*more_pairs)
         ),
         ComparisonVerdict::Same { .. } | ComparisonVerdict::Invalid { .. } => {
@@ -186,7 +186,7 @@ fn cpu_time_text(cpu: &Judgement, base: &str, candidate: &str) -> String {
             )
         }
     };
-    format!("{said} (for a rate the load tester was the bottleneck)")
+    format!("{said} (rates cannot be compared, because the load tester was the bottleneck)")
 }
 
 /// Returns the sentences about one page: over all levels, then level by level; a single sentence covers the undecided
@@ -266,9 +266,11 @@ fn page_and_levels(table: &ResultTable, answer: &SuiteAnswer, levels: &str) -> S
 
 /// Formats `10, 50 and 100 clients`.
 fn clients(levels: &[u32]) -> String {
+    if let [only] = levels {
+        return formatting::plural(u64::from(*only), "client", "clients");
+    }
     let texts: Vec<String> = levels.iter().map(u32::to_string).collect();
     match texts.split_last() {
-        Some((last, [])) => format!("{last} clients"),
         Some((last, rest)) => format!("{} and {last} clients", rest.join(", ")),
         None => String::new(),
     }
@@ -338,7 +340,7 @@ pub fn verdict(table: &ResultTable) -> Vec<String> {
             })
             .collect();
         format!(
-            "Share of its best rate that each stack keeps at {} clients: {}.",
+            "Share of its highest rate that each stack keeps at {} clients: {}.",
             first.last_at,
             each.join("; ")
         )
@@ -356,7 +358,8 @@ fn trap_sentences(table: &ResultTable) -> Vec<String> {
         |line: &&StackRow| line.trap.is_some() && line.figures.error_share() > TRAP_ERROR_SHARE;
     let sentence = |cell: &TableCell, line: &StackRow| {
         format!(
-            "The trap, on {} at {} clients: ab would report {} per second for {}, of which {} are good; {} of its responses are errors.",
+            "The trap, on {} at {} clients: ab would report {} responses per second for {}, of which {} are good; \
+             {} of the responses are errors.",
             cell.page,
             cell.concurrency,
             formatting::rate(line.as_ab),
@@ -383,7 +386,7 @@ fn fastest_sentence(table: &ResultTable) -> String {
     let ranked = cell.rows.iter().filter(|line| line.trap.is_none());
     match ranked.max_by(|a, b| a.figures.good.total_cmp(&b.figures.good)) {
         Some(line) => format!(
-            "{} gave {} good responses per second on {} at {} clients; nothing is claimed beyond that.",
+            "{} gave {} good responses per second on {} at {} clients; the measurement shows nothing beyond that.",
             line.title,
             formatting::rate(line.figures.good),
             cell.page,

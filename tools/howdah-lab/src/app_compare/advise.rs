@@ -169,7 +169,9 @@ pub fn advise(facts: &AdviceInput<'_>) -> Advice {
             (Some(arm), Some((judgement, better))) => {
                 evidence_sentence(judgement, *better, &title(DEFAULT), &arm.title)
             }
-            (Some(arm), None) => format!("{} was not measured beside the default", arm.title),
+            (Some(arm), None) => {
+                format!("{} was not measured together with the default", arm.title)
+            }
             (None, _) => match question {
                 AppQuestion::Mode => "No other mode was measured",
                 AppQuestion::Children => "No other number of children was measured",
@@ -281,7 +283,7 @@ fn evidence_sentence(judgement: &Judgement, better: bool, base: &str, challenger
     );
     let sentence = match (&judgement.verdict, better) {
         (ComparisonVerdict::Invalid { .. }, true) => {
-            format!("{challenger} is faster than {base} by more than the load tester could follow")
+            format!("{challenger} is faster than {base} by more than the load tester could measure")
         }
         (verdict, _) => verdict.sentence(base, challenger),
     };
@@ -312,7 +314,8 @@ fn decide_children(
     let auto = facts.auto_children;
     if choice.mode != HowdahMode::Embed {
         return format!(
-            "measured in mode embed, and mode {} is recommended: as many as Howdah chooses, at most {auto}",
+            "as many as Howdah chooses, at most {auto}: other numbers were measured only in mode embed, but mode {} \
+             is recommended",
             choice.mode.word()
         );
     }
@@ -324,7 +327,8 @@ fn decide_children(
     let same = judgement.is_some_and(|j| matches!(j.verdict, ComparisonVerdict::Same { .. }));
     match number {
         Some(number) if same && number < auto => format!(
-            "as many as Howdah chooses, at most {auto}, which leaves room for slow requests; {number} are as fast, if memory is short"
+            "as many as Howdah chooses, at most {auto}, which leaves room for slow requests; if memory is short, \
+             {number} are as fast"
         ),
         _ => format!("as many as Howdah chooses, at most {auto}, the default"),
     }
@@ -345,12 +349,13 @@ fn decide_cache(
             .to_owned();
     }
     if settings.is_none() || facts.kept_by_cache.is_empty() {
-        return "off, the default: none of the pages was kept; howdah cache explain says why"
+        return "off, the default: none of the pages was stored; howdah cache explain shows the reason"
             .to_owned();
     }
     if let Some(url) = still {
         return format!(
-            "off, the default: {url} changes from request to request, and visitors would get an older version; turn the cache on if that is acceptable"
+            "off, the default: {url} changes from request to request, and visitors would get an older version of \
+             the page; turn the cache on if that is acceptable"
         );
     }
     if !better {
@@ -358,7 +363,7 @@ fn decide_cache(
     }
     choice.cache = true;
     format!(
-        "on: it kept {}; docs/cache.md lists what it cannot see",
+        "on: the cache stored {}; docs/cache.md describes its limits",
         facts.kept_by_cache.join(", ")
     )
 }

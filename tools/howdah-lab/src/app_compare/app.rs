@@ -90,7 +90,8 @@ pub fn parse_pages(words: &[String]) -> Result<(String, Vec<String>), Vec<String
             Ok((named, path)) => {
                 match (&host, named) {
                     (Some(before), Some(named)) if *before != named => mistakes.push(format!(
-                        "--url {word}: the host is `{named}`, before it was `{before}`: one site is measured at a time"
+                        "--url {word}: the host is `{named}`, but an earlier --url has `{before}`: a comparison \
+                         measures only one site"
                     )),
                     (_, Some(named)) => host = Some(named),
                     (_, None) => {}
@@ -103,7 +104,7 @@ pub fn parse_pages(words: &[String]) -> Result<(String, Vec<String>), Vec<String
         }
     }
     if words.is_empty() {
-        mistakes.push("--app needs the pages to request: --url / --url /blog/".to_owned());
+        mistakes.push("--app needs the pages to request, such as --url / --url /blog/".to_owned());
     }
     if urls.len() > MAX_URLS {
         mistakes.push(format!(
@@ -124,7 +125,7 @@ fn parse_page(word: &str) -> Result<(Option<String>, String), String> {
         .find(|c| c.is_control() || !c.is_ascii() || " \"<>\\^`{|}".contains(*c))
     {
         return Err(format!(
-            "{bad:?} is not allowed in a URL: write a space as %20, for example"
+            "{bad:?} is not allowed in a URL: encode it (a space, for example, is %20)"
         ));
     }
     if word.len() > MAX_URL_BYTES {
@@ -138,8 +139,8 @@ fn parse_page(word: &str) -> Result<(Option<String>, String), String> {
     let lower = word.to_ascii_lowercase();
     if lower.starts_with("https://") {
         return Err(
-            "the stacks are asked without TLS: write http://…, and for an application that wants to \
-             see https add what its proxy would say, as --header 'X-Forwarded-Proto: https'"
+            "requests are sent to the stacks without TLS: write http://…, and if the application requires https, \
+             add the header that its proxy would send, such as --header 'X-Forwarded-Proto: https'"
                 .to_owned(),
         );
     }
@@ -147,7 +148,7 @@ fn parse_page(word: &str) -> Result<(Option<String>, String), String> {
         .starts_with("http://")
         .then(|| &word["http://".len()..])
     else {
-        return Err("expected a path, as /blog/, or http://HOST/blog/".to_owned());
+        return Err("expected a path, such as /blog/, or http://HOST/blog/".to_owned());
     };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (host, path) = rest.split_at(end);
@@ -179,7 +180,7 @@ pub fn parse_headers(
                 let ours = ["host", "connection", "content-length", "transfer-encoding"];
                 match ours.contains(&name.to_ascii_lowercase().as_str()) {
                     true => mistakes.push(format!(
-                        "--header: `{name}` is set by the load tester; a host is named by --url http://HOST/…"
+                        "--header: `{name}` is set by the load tester; to set a host, use --url http://HOST/…"
                     )),
                     false => out.push((name.to_owned(), text.trim().to_owned())),
                 }
@@ -220,7 +221,7 @@ pub fn parse_environment(words: &[String]) -> Result<Vec<(String, String)>, Vec<
         } else if value.chars().any(|c| c.is_control() || "\"\\$".contains(c)) {
             mistakes.push(format!(
                 "--env {name}: a quotation mark, `\\`, `$` or line end in the value would be read \
-                 differently by php-fpm, Apache and Howdah: let the application read it from a file"
+                 differently by php-fpm, Apache and Howdah: let the application read the value from a file"
             ));
         } else {
             out.push((name.to_owned(), value.to_owned()));
@@ -238,12 +239,12 @@ pub fn check_path_characters(path: &Path) -> Result<(), String> {
     match path.to_str() {
         Some(text) if text.chars().all(plain) => Ok(()),
         Some(text) => Err(format!(
-            "{text}: {:?} in a path means something else in nginx' or Apache's configuration: name \
-             the directory by a symbolic link without it",
+            "{text}: {:?} in a path has another meaning in nginx' or Apache's configuration: give a symbolic link \
+             to the directory, with a path that does not contain this character",
             text.chars().find(|c| !plain(*c)).unwrap_or(' ')
         )),
         None => Err(format!(
-            "{}: the path is not UTF-8: name the directory by a symbolic link",
+            "{}: the path is not UTF-8: give a symbolic link to the directory instead",
             path.display()
         )),
     }
@@ -274,7 +275,7 @@ mod tests {
     #[test]
     fn parse_pages_reports_every_invalid_page() {
         for (word, part) in [
-            ("blog/", "expected a path, as /blog/"),
+            ("blog/", "expected a path, such as /blog/"),
             ("//cdn/x", "expected a path"),
             ("ftp://x/", "expected a path"),
             ("https://x/", "X-Forwarded-Proto"),
@@ -289,7 +290,10 @@ mod tests {
             assert!(mistakes[0].contains(part), "{mistakes:?}");
         }
         let two = parse_pages(&words(&["http://a/", "http://b/"])).unwrap_err();
-        assert!(two[0].contains("one site is measured at a time"), "{two:?}");
+        assert!(
+            two[0].contains("a comparison measures only one site"),
+            "{two:?}"
+        );
         assert!(parse_pages(&[]).unwrap_err()[0].contains("--url / --url"));
     }
 

@@ -169,13 +169,14 @@ fn omitted_arm(arm: &AppArm) -> FailedArm {
         arm: arm.name.clone(),
         title: arm.title.clone(),
         name: "LeftOut".to_owned(),
-        message: "LeftOut: the pages are too slow to check every stack; --full does".to_owned(),
+        message: "LeftOut: the pages are too slow to check every stack in the time of --quick; --full checks every \
+                  stack".to_owned(),
     }
 }
 
 fn no_stack_error(checked: &CheckResult) -> LabError {
     let said = checked.failed.iter();
-    let mut mistakes = vec!["no installed stack can serve it".to_owned()];
+    let mut mistakes = vec!["no installed stack can serve the application".to_owned()];
     mistakes.extend(said.map(|failed| format!("{}: {}", failed.title, failed.message)));
     LabError::OwnApp { mistakes }
 }
@@ -204,7 +205,10 @@ fn apply_default_result(arm: &AppArm, checked: &mut CheckResult) {
             arm: arm.name.clone(),
             title: arm.title.clone(),
             name: "WrongPage".to_owned(),
-            message: "as with the number of children that Howdah chooses".to_owned(),
+            message:
+                "the page is wrong for the same reason as with the number of children that Howdah \
+                 chooses"
+                    .to_owned(),
         }),
     }
 }
@@ -225,7 +229,8 @@ fn learn_pages(
         for _ in 0..REFERENCE_SAMPLES {
             if is_past(until) {
                 mistakes.push(format!(
-                    "--url {url}: the pages before it took all the time that --quick has for checks: use --full, or fewer pages"
+                    "--url {url}: the pages before this one took all the time that --quick has for checks: use \
+                     --full, or give fewer pages"
                 ));
                 return Err(LabError::OwnApp { mistakes });
             }
@@ -259,16 +264,18 @@ fn page_error(url: &str, answer: &FetchedResponse, arm: &AppArm) -> String {
     let status = answer.status;
     let remedy = match (&answer.location, status) {
         (Some(location), 300..=399) => format!(
-            "it redirects to {location}: request that; if the host differs, give it as --url http://HOST/…"
+            "the page redirects to {location}: give that URL instead (if its host differs, as --url http://HOST/…)"
         ),
         (_, 401 | 403) => {
-            "it needs a login (--cookie or --header), or the user that the stacks run as cannot read its files".to_owned()
+            "the page needs a login (--cookie or --header), or the user that the stacks run as cannot read its \
+             files".to_owned()
         }
         (_, 404) => {
             "there is no such page: give another --url, or name the script for paths that are not files with --front-controller /index.php".to_owned()
         }
         (_, 500..) => {
-            "the application failed: its log is in the folder of the results; --env and --php-ini tell PHP what it needs".to_owned()
+            "the application failed: its log is in the directory of the results; use --env or --php-ini if PHP \
+             needs other settings".to_owned()
         }
         _ => "only pages with a status of 2xx are measured".to_owned(),
     };
@@ -335,13 +342,13 @@ fn check_response(
     }
     if answer.media_type != page.media_type {
         return Err(format!(
-            "Content-Type `{}` in place of `{}`",
+            "Content-Type `{}` instead of `{}`",
             answer.media_type, page.media_type
         ));
     }
     page.shape.matches(normalised).map_err(|why| {
         format!(
-            "another page than the reference's ({} in place of {}): {why}",
+            "another page than the reference ({} instead of {}): {why}",
             formatting::bytes(answer.body.len() as f64),
             formatting::bytes(page.bytes as f64)
         )
@@ -380,8 +387,14 @@ fn fetch_page(
     running: &RunningStack,
     url: &str,
 ) -> Result<FetchedResponse, LabError> {
-    fetch::fetch(running.address, &app.host, url, &app.headers)
-        .map_err(|why| wrong_page(arm, running, url, format!("no response: it {why}")))
+    fetch::fetch(running.address, &app.host, url, &app.headers).map_err(|why| {
+        wrong_page(
+            arm,
+            running,
+            url,
+            format!("no usable response: the server {why}"),
+        )
+    })
 }
 
 fn wrong_page(arm: &AppArm, running: &RunningStack, url: &str, got: String) -> LabError {

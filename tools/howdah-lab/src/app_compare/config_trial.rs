@@ -50,7 +50,7 @@ pub(super) fn configure(
     }
     let head = format!("For {}. {}", app.directory.display(), schedule.sentence());
     let head = [
-        "Written by howdah compare --app; figures and caveats are in the report beside it.",
+        "Written by howdah compare --app; the figures and their limits are in the report in the same directory.",
         &head,
     ];
     let text = |fastcgi: Option<&str>| {
@@ -107,6 +107,6 @@ fn try_out(
     let pages = checked.pages.len() as u64;
     let words = formatting::plural(pages, "page", "pages");
     Ok(format!(
-        "howdah check: {verdict}; a server started from it gave {words} correctly"
+        "howdah check: {verdict}; a server that was started with this file served {words} correctly"
     ))
 }

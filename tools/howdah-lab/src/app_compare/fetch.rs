@@ -64,11 +64,10 @@ pub fn fetch(
         request += &format!("{name}: {value}\r\n");
     }
     request += "\r\n";
-    let mut stream =
-        TcpStream::connect(address).map_err(|e| format!("cannot be connected to: {e}"))?;
+    let mut stream = TcpStream::connect(address).map_err(|e| format!("cannot be reached: {e}"))?;
     stream
         .write_all(request.as_bytes())
-        .map_err(|e| format!("took no request: {e}"))?;
+        .map_err(|e| format!("did not accept the request: {e}"))?;
     let mut parts = ResponseParts::default();
     let mut reader = ResponseReader::default();
     reader.begin(false);
@@ -96,26 +95,20 @@ pub fn fetch(
                 ConnectionEndEffect::Nothing => {
                     return Err("closed the connection without a response".to_owned());
                 }
-                ConnectionEndEffect::Truncated => return Err("cut its response off".to_owned()),
+                ConnectionEndEffect::Truncated => return Err("broke off its response".to_owned()),
             }
         }
         total += length;
         if total > MAX_RESPONSE_BYTES {
-            return Err(format!(
-                "answered with more than {} MiB",
-                MAX_RESPONSE_BYTES >> 20
-            ));
+            return Err(format!("sent more than {} MiB", MAX_RESPONSE_BYTES >> 20));
         }
         // A head that arrives in pieces is reported again from its beginning.
         if reader.head().is_none() {
             parts.fields.clear();
         }
-        reader.feed(&bytes[..length], &mut parts).map_err(|fault| {
-            format!(
-                "answered something other than HTTP: {}",
-                fault.description()
-            )
-        })?;
+        reader
+            .feed(&bytes[..length], &mut parts)
+            .map_err(|fault| format!("sent something other than HTTP: {}", fault.description()))?;
     }
     let field = |name: &str| {
         let found = parts.fields.iter().find(|(n, _)| n == name);
@@ -178,7 +171,7 @@ mod tests {
     #[test]
     fn fetch_refuses_truncated_responses() {
         let error = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc").unwrap_err();
-        assert_eq!(error, "cut its response off");
+        assert_eq!(error, "broke off its response");
         let error = answer(b"").unwrap_err();
         assert_eq!(error, "closed the connection without a response");
         assert!(answer(b"hello").is_err());

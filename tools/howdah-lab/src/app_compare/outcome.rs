@@ -140,13 +140,13 @@ pub(super) fn notes(
     let mut notes = Vec::new();
     if end == ExperimentEnd::OutOfTime {
         notes.push(
-            "the time was over before all blocks were measured: --full has no such limit"
+            "the time limit was reached before all blocks were measured; --full has no time limit"
                 .to_owned(),
         );
     }
     if !schedule.left_out.is_empty() {
         notes.push(format!(
-            "left out for lack of time: {}; --full measures them",
+            "skipped for lack of time: {}; --full measures them",
             schedule.left_out.join(", ")
         ));
     }
@@ -164,7 +164,8 @@ fn cold_window_note(measured: &[&ExperimentResult]) -> Option<String> {
     let cold = windows().filter(|window| !window.steady).count();
     (cold > 0).then(|| {
         format!(
-            "in {} of {} the rate still rose when the measurement began: the servers were not warm yet, and --full gives them more time",
+            "in {} of {} the rate was still rising when the measurement began: the servers were not warm yet, and \
+             --full gives them more time",
             cold,
             formatting::plural(windows().count() as u64, "window", "windows"),
         )
@@ -177,7 +178,7 @@ fn page_notes(checked: &CheckResult) -> Vec<String> {
     for page in &checked.pages {
         if page.shape.marks().is_empty() {
             notes.push(format!(
-                "{} has no constant text: under load only the status shows whether a response is right",
+                "{} has no constant text, so under load only the status of its responses is checked",
                 page.url
             ));
         }
@@ -191,7 +192,7 @@ fn page_notes(checked: &CheckResult) -> Vec<String> {
             .count();
         if wrong > 1 {
             notes.push(format!(
-                "{} differs under {wrong} stacks: leave it out if it shows which server it runs on",
+                "{} differs on {wrong} stacks: omit this page if it shows which server it runs on",
                 page.url
             ));
         }
@@ -205,15 +206,15 @@ fn change_notes(changes: &FileChanges) -> Vec<String> {
     let scripts = changes.scripts();
     if let Some(first) = scripts.first() {
         notes.push(format!(
-            "{} changed during the comparison ({} …): if that was a deployment, figures of two \
-             versions are mixed here",
+            "{} changed during the comparison ({} …): if you deployed a new version, these figures are a mixture of \
+             two versions",
             formatting::plural(scripts.len() as u64, "script", "scripts"),
             first.display()
         ));
     }
     if changes.cut {
         notes.push(
-            "the directory has more than 200000 files: changes in the others were not watched"
+            "the directory has more than 200000 files, and changes of the further files were not noticed"
                 .to_owned(),
         );
     }
@@ -232,7 +233,7 @@ fn limit_notes(levels: &[LevelRows]) -> Vec<String> {
         .count();
     if bound > 0 {
         notes.push(format!(
-            "in {} the load tester was the bottleneck: these rates are lower bounds",
+            "in {} the load tester was the bottleneck, so these rates are lower bounds",
             formatting::plural(bound as u64, "row", "rows")
         ));
     }
@@ -246,7 +247,8 @@ fn foreign_load_note(measured: &[&ExperimentResult]) -> Option<String> {
     let mean = howdah_bench::stats::mean(&shares);
     (mean > 0.1).then(|| {
         format!(
-            "programs other than the stacks and the load tester used {} of the cores: the application's database, or programs that disturb the measurement",
+            "programs other than the stacks and the load tester used {} of the cores: this may be the application's \
+             database, or a program that disturbs the measurement",
             formatting::percent(mean)
         )
     })

@@ -28,7 +28,8 @@ pub fn examine(app: &TestedApp) -> Result<FileTree, Vec<String>> {
     let tree = FileTree::read(&app.directory);
     if !tree.has_scripts() {
         mistakes.push(format!(
-            "{}: it contains no .php file, so there is nothing to compare: every mode serves files alike",
+            "{}: the directory contains no .php file, so there is nothing to compare: every mode serves files in \
+             the same way",
             app.directory.display()
         ));
     }
@@ -53,8 +54,8 @@ pub fn check_readable(app: &TestedApp, folder: &RunFolder) -> Result<(), LabErro
         let test = test.arg("-r").arg(path).args(["-a", "-x"]).arg(path);
         if !test.uid(uid).gid(gid).status().is_ok_and(|s| s.success()) {
             mistakes.push(format!(
-                "{}: www-data, who the stacks run as when root starts them, cannot read it: chmod a+rX \
-                 it and what is above, or run the comparison as its owner",
+                "{}: the stacks run as www-data when root starts them, and www-data cannot read this path: run \
+                 chmod a+rX on the path and on the directories above it, or run the comparison as the owner",
                 path.display()
             ));
         }

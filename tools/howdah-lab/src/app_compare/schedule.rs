@@ -211,7 +211,7 @@ impl AppSchedule {
     pub fn sentence(&self) -> String {
         let clients: Vec<String> = self.levels.iter().map(u32::to_string).collect();
         format!(
-            "{} of {} s of each at {} clients, then {} at {} clients for those in question",
+            "{} of {} s for each stack at {} clients, then {} at {} clients for the stacks in question",
             formatting::plural(self.looks.into(), "window", "windows"),
             formatting::digits(self.window),
             clients.join(", "),

@@ -134,7 +134,7 @@ impl PageShape {
                 let expected = expected.iter().map(|word| word.as_deref().unwrap_or(blank));
                 let expected: Vec<&[u8]> = expected.collect();
                 Err(format!(
-                    "`{}` in place of `{}`",
+                    "`{}` instead of `{}`",
                     excerpt(&got, at),
                     excerpt(&expected, at)
                 ))

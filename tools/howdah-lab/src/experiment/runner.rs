@@ -238,7 +238,7 @@ impl Experiment<'_, '_> {
                     stack: "the load tester".to_owned(),
                     why,
                 };
-                self.report_failure("its ceiling", &error);
+                self.report_failure("its own maximum", &error);
             }
         }
     }

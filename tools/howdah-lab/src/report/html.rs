@@ -49,7 +49,9 @@ pub fn page(table: &ResultTable) -> String {
             figures.insert(0, plots::over_clients(&cells, &colours));
             shell::plots(&mut out, &figures);
             if no_errors {
-                out.push_str("<p class=\"notes below\">No stack gave an error at any level.</p>\n");
+                out.push_str(
+                    "<p class=\"notes below\">No stack had errors at any number of clients.</p>\n",
+                );
             }
         }
         let last = cells.len() - 1;
@@ -97,7 +99,7 @@ fn badges(out: &mut String, table: &ResultTable) {
     if table.interrupted {
         badges.push((
             "bad",
-            "interrupted: this is what was measured until then".into(),
+            "interrupted: the figures cover the time until then".into(),
         ));
     }
     badges.extend(text::busy_warning(table).map(|sentence| ("warn", sentence)));
@@ -114,7 +116,7 @@ fn badges(out: &mut String, table: &ResultTable) {
         badges.push((
             "warn",
             format!(
-                "in {} the load tester was the bottleneck: their rates are lower bounds",
+                "in {} the load tester was the bottleneck, so these rates are lower bounds",
                 formatting::plural(bound as u64, "row", "rows")
             ),
         ));
@@ -126,9 +128,9 @@ fn badges(out: &mut String, table: &ResultTable) {
     ) {
         let percent = |floor: f64| format!("±{:.0} %", (floor - 1.0) * 100.0);
         let span = match (percent(least), percent(most)) {
-            (least, most) if least == most => format!("{most}; no smaller difference is claimed"),
+            (least, most) if least == most => format!("{most}; smaller differences prove nothing"),
             (least, most) => {
-                format!("{least} to {most}; no smaller difference is claimed")
+                format!("{least} to {most}; smaller differences prove nothing")
             }
         };
         badges.push((
@@ -307,7 +309,8 @@ fn footer(out: &mut String, table: &ResultTable) {
     }
     let _ = writeln!(
         out,
-        "<p>Measured in {}. Again: <code>{}</code></p><p>The generated configuration of every stack lies beside this page.</p></footer>",
+        "<p>Measured in {}. To measure again: <code>{}</code></p><p>The generated configuration of every stack is \
+         in the same directory as this page.</p></footer>",
         formatting::duration(table.took),
         escape(&table.command)
     );

@@ -40,8 +40,8 @@ pub fn write_sections(
         return Err(LabError::Marks {
             file: file.to_owned(),
             wanted: format!(
-                "marks where results may be written, and found none. Put these two lines where they belong: \
-                 `{}` and `{}`",
+                "marks between which the results are written, but found none. Put these two lines where the results \
+                 belong: `{}` and `{}`",
                 begin_mark(name),
                 end_mark(name)
             ),
@@ -140,7 +140,7 @@ fn section(table: &ResultTable) -> String {
     }
     let _ = writeln!(
         out,
-        "\nVersions: {}. Again: `{}`\n",
+        "\nVersions: {}. To measure again: `{}`\n",
         escape_markup(&table.versions.join("; ")),
         table.command
     );
@@ -193,7 +193,7 @@ fn write_cell(out: &mut String, cell: &TableCell) {
     {
         let _ = writeln!(
             out,
-            "\nThe load tester was the bottleneck of {}: its rate is a lower bound.",
+            "\nThe load tester was the bottleneck for {}, so this rate is a lower bound.",
             escape_markup(&line.title)
         );
     }

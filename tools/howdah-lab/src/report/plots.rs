@@ -148,7 +148,7 @@ pub fn over_clients(cells: &[&TableCell], colours: &StackColours) -> String {
             points: points.collect(),
         }
     });
-    let how = "Good responses only, with their 95 % intervals.";
+    let how = "Only good responses, with their 95 % intervals.";
     curves(
         "Rate by number of clients",
         how,
@@ -164,7 +164,7 @@ fn error_class(outcome: Outcome) -> (&'static str, &'static str) {
         (Outcome::Timeout, _) => ("etimeout", "timeouts"),
         (_, OutcomeStage::Connect) => ("econnect", "refused"),
         (_, OutcomeStage::Answer) => ("ebody", "wrong responses"),
-        (_, _) => ("etransport", "broken off"),
+        (_, _) => ("etransport", "connection errors"),
     }
 }
 
@@ -231,7 +231,7 @@ pub fn error_stacks(cells: &[&TableCell], colours: &StackColours) -> Vec<String>
             .collect();
         out.push(figure(
             title,
-            "Errors stacked on good responses.",
+            "Errors are stacked on the good responses.",
             &keys,
             &drawing,
         ));
@@ -297,7 +297,7 @@ pub fn ratios(cell: &TableCell, colours: &StackColours) -> String {
     }
     rows.push_str("</table>\n");
     let title = format!("Against {base}");
-    let how = "Ratio of good responses per second, block by block, with its 95 % interval; the line is “equal”.";
+    let how = "Ratio of good responses per second, block by block, with its 95 % interval; the line marks equal rates.";
     figure(&title, how, &[], &rows)
 }
 

@@ -23,7 +23,7 @@ pub fn render(table: &ResultTable) -> String {
     let machine = &table.machine;
     let _ = writeln!(
         out,
-        "  Here: {} x {}, {}",
+        "  This machine: {} x {}, {}",
         machine.cores, machine.cpu, machine.kernel
     );
     for sentence in &table.effort {
@@ -32,7 +32,7 @@ pub fn render(table: &ResultTable) -> String {
     if table.interrupted {
         let _ = writeln!(
             out,
-            "  Interrupted: the figures cover what was measured until then."
+            "  The measurement was interrupted; the figures cover the time until then."
         );
     }
     if let Some(sentence) = busy_warning(table) {
@@ -63,7 +63,7 @@ pub fn render(table: &ResultTable) -> String {
     for sentence in &suite.hid {
         let _ = writeln!(out, "    - {sentence}");
     }
-    let _ = writeln!(out, "  Again: {}", table.command);
+    let _ = writeln!(out, "  To measure again: {}", table.command);
     if let Some((cell, line)) = table
         .cells
         .iter()
@@ -71,7 +71,7 @@ pub fn render(table: &ResultTable) -> String {
     {
         let _ = writeln!(
             out,
-            "  One row again, for example: {}",
+            "  To measure one row again, for example: {}",
             table.repeat_command(cell, line)
         );
     }
@@ -87,7 +87,7 @@ pub fn busy_warning(table: &ResultTable) -> Option<String> {
     (table.foreign > BUSY_SHARE).then(|| {
         format!(
             "The machine was busy: other programs used {} of its cores. Rates are low and intervals wide; \
-             compare ratios, or measure again.",
+             compare only ratios, or measure again.",
             formatting::percent(table.foreign)
         )
     })
@@ -110,7 +110,7 @@ fn write_cell(out: &mut String, cell: &TableCell) {
         if let Some(evidence) = &line.figures.generator_bound {
             let _ = writeln!(
                 out,
-                "    ! {}: the load tester was the bottleneck ({evidence}); its rate is a lower bound",
+                "    ! {}: the load tester was the bottleneck ({evidence}), so this rate is a lower bound",
                 line.title
             );
         }

@@ -190,7 +190,7 @@ stacks! {
     "apache-mod-fcgid", "Apache event + mod_fcgid", [APACHE, MOD_FCGID, PHP_CGI], apache::mod_fcgid;
     "apache-proxy-fcgi", "Apache event + php-fpm", [APACHE, PHP_FPM], apache::proxy_fcgi;
     "apache-cgi", "Apache event + php-cgi by CGI", [APACHE, PHP_CGI], apache::cgi;
-    "varnish", "Varnish before nginx + php-fpm", [VARNISH, NGINX, PHP_FPM], varnish::start;
+    "varnish", "Varnish in front of nginx + php-fpm", [VARNISH, NGINX, PHP_FPM], varnish::start;
     "go", "Go net/http", [GO], go::start;
     "php-builtin", "PHP's built-in server (php -S)", [PHP_CLI], php_builtin::start;
     "frankenphp", "FrankenPHP, classic mode", [FRANKENPHP, FRANKENPHP_OPCACHE], frankenphp::classic;

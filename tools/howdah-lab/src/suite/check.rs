@@ -34,7 +34,10 @@ impl Suite {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         rules.require(
             !self.name.is_empty() && self.name.chars().all(plain),
-            format!("name: `{}`: letters, digits, `-` and `_`", self.name),
+            format!(
+                "name: `{}`: expected only letters, digits, `-` and `_`",
+                self.name
+            ),
         );
         rules.require(
             (1..=1000).contains(&self.children),
@@ -48,7 +51,7 @@ impl Suite {
         rules.require(
             self.load.requests >= u64::from(most),
             format!(
-                "load.requests: {} are not enough for {most} clients",
+                "load.requests: {} requests are not enough for {most} clients",
                 self.load.requests
             ),
         );
@@ -87,12 +90,12 @@ impl Suite {
                 page.beside
                     .as_ref()
                     .is_none_or(|path| path.starts_with('/')),
-                format!("page {}: beside does not begin with `/`", page.name),
+                format!("page {}: `beside` does not begin with `/`", page.name),
             );
             rules.require(
                 !page.contains.is_empty(),
                 format!(
-                    "page {}: contains: expected a text; without one an error page counts as a response",
+                    "page {}: contains: expected a text; without a text, an error page counts as a good response",
                     page.name
                 ),
             );
@@ -113,7 +116,7 @@ impl Suite {
             );
             rules.require(
                 self.rows[..at].iter().all(|other| other.stack != row.stack),
-                format!("row {}: it occurs twice", row.stack),
+                format!("row {}: this stack occurs twice", row.stack),
             );
         }
         for asked in &self.asked {

@@ -59,7 +59,7 @@ pub(super) fn request(typed: &BenchArguments) -> Result<RequestShape, BenchError
         )),
         (Some(_), None) => {
             return Err(impossible(
-                "-T is the type of a body, and there is none: give one with -p or -u",
+                "-T sets the type of the request's body, but the request has no body: give a body with -p or -u",
             ));
         }
         (None, None) => {}
@@ -67,7 +67,7 @@ pub(super) fn request(typed: &BenchArguments) -> Result<RequestShape, BenchError
     for field in &typed.header {
         let Some((name, value)) = field.split_once(':') else {
             return Err(impossible(format!(
-                "-H '{field}': expected a header field, as 'Accept-Encoding: gzip'"
+                "-H '{field}': expected a header, such as 'Accept-Encoding: gzip'"
             )));
         };
         shape
@@ -137,8 +137,7 @@ fn tls_version(text: &str) -> Result<Option<TlsVersion>, BenchError> {
         "TLS1.2" => Ok(Some(TlsVersion::Tls12)),
         "TLS1.3" => Ok(Some(TlsVersion::Tls13)),
         "SSL2" | "SSL3" | "TLS1" | "TLS1.1" => Err(impossible(format!(
-            "-f {text}: this version is broken (RFC 7568, RFC 8996) and not spoken here; TLS1.2 and TLS1.3 \
-             are"
+            "-f {text}: this version is insecure (RFC 7568, RFC 8996) and is not supported; use TLS1.2 or TLS1.3"
         ))),
         _ => Err(impossible(format!(
             "-f {text}: expected TLS1.2, TLS1.3 or ALL"
@@ -167,7 +166,7 @@ pub(super) fn checks(typed: &BenchArguments) -> Result<ResponseChecks, BenchErro
     }
     if !checks.body.is_empty() && typed.head {
         return Err(impossible(
-            "-i asks for responses without a body, and a check needs one",
+            "-i requests responses without a body, but the checks of bodies (--expect-body and others) need one",
         ));
     }
     Ok(checks)
@@ -181,7 +180,7 @@ fn json_check(text: &str) -> Result<BodyCheck, BenchError> {
     };
     if !pointer.is_empty() && !pointer.starts_with('/') {
         return Err(BenchError::BadCheck(format!(
-            "--expect-json {text}: a pointer begins with a slash, as /user/id (RFC 6901)"
+            "--expect-json {text}: expected a pointer that begins with a slash, such as /user/id (RFC 6901)"
         )));
     }
     Ok(BodyCheck::Json {

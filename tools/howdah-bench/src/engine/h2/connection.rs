@@ -167,7 +167,7 @@ impl SharedHttp2Connection {
                 Err(why) => return Err(failure(Outcome::Tls, why)),
             }
             if !stream.has_negotiated(b"h2") {
-                let why = "the server does not agree to HTTP/2 (ALPN)";
+                let why = "the server did not negotiate HTTP/2 (ALPN)";
                 return Err(failure(Outcome::Tls, why));
             }
             if !context.record_handshake() {

@@ -41,7 +41,7 @@ pub(super) fn comparison(comparison: &Comparison) -> PageParts<'_> {
     let about = judged.first().map_or(String::new(), |against| {
         let primary = against.primary();
         format!(
-            "By {}, over {} of windows measured in turns; 95 % interval in brackets.",
+            "The verdict is based on {} in {} of measurements; the 95 % interval is in brackets.",
             primary.metric,
             formatting::plural(primary.pairs.len() as u64, "pair", "pairs")
         )
@@ -129,13 +129,13 @@ fn comparison_badges(
                 },
                 format!("A against itself: ±{:.1} %", (floor - 1.0) * 100.0),
             ),
-            None => badge("warn", "no control was run"),
+            None => badge("warn", "noise unknown"),
         });
         if !primary.disturbed.is_empty() {
             all.push(badge(
                 "warn",
                 format!(
-                    "{} far from the others, kept",
+                    "{} far from the others, but not excluded",
                     formatting::plural(primary.disturbed.len() as u64, "pair", "pairs")
                 ),
             ));

@@ -16,11 +16,11 @@ pub(super) fn sweep(sweep: &Sweep) -> PageParts<'_> {
         Some(knee) => match (knee.saturated_at, knee.falls_off_at) {
             (None, _) => "Not saturated: the rate rose up to the highest level".to_owned(),
             (Some(at), Some(falls)) => {
-                format!("Saturated at {at} clients, falls off at {falls}")
+                format!("Saturated at {at} clients, and the rate falls from {falls} clients on")
             }
-            (Some(at), None) => format!("Saturated at {at} clients, and stays flat"),
+            (Some(at), None) => format!("Saturated at {at} clients, and the rate stays flat"),
         },
-        None => "Too few levels to find a knee".to_owned(),
+        None => "Too few numbers of clients to find the saturation".to_owned(),
     };
     let about = sentences.join(" ");
     heading(&mut out, "howdah bench --sweep", first, &title, &about);
@@ -62,12 +62,12 @@ pub(super) fn search(search: &Search) -> PageParts<'_> {
     let mut out = String::new();
     let slo = search.slo.to_string().replace(',', ", ");
     let title = match search.found {
-        Some(found) => format!("{} requests per second hold {slo}", rate(found)),
-        None => format!("No rate that was tried holds {slo}"),
+        Some(found) => format!("{} requests per second meet {slo}", rate(found)),
+        None => format!("No rate that was tried meets {slo}"),
     };
     let limit = search.limited_by.as_ref();
     let about = limit.map_or(String::new(), |limit| {
-        format!("The search ended there because {limit}.")
+        format!("The search ended because {limit}.")
     });
     heading(&mut out, "howdah bench --find-max", first, &title, &about);
     let bound = search

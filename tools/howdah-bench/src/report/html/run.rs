@@ -21,7 +21,8 @@ pub(super) fn run(run: &Run) -> String {
     if let Some(evidence) = bottleneck::bound(run) {
         let _ = writeln!(
             out,
-            "<div class=\"banner\"><strong>The load tester was the bottleneck: these figures are its own.</strong>{}.</div>",
+            "<div class=\"banner\"><strong>The load tester was the bottleneck: these figures are the load tester's, \
+             not the server's.</strong>{}.</div>",
             escape(&formatting::capital(&evidence))
         );
     }
@@ -54,7 +55,7 @@ pub(super) fn run(run: &Run) -> String {
 pub(super) fn headline(run: &Run) -> String {
     if run.good() == 0 {
         return format!(
-            "Not one good response to {}",
+            "No good response to {}",
             formatting::plural(run.begun, "request", "requests")
         );
     }
@@ -94,7 +95,7 @@ fn run_badges(run: &Run) -> Vec<Badge> {
     });
     all.push(match steadiness::class(run) {
         Steadiness::Flat => badge("", "steady"),
-        Steadiness::TooShort => badge("warn", "too short to see whether it was steady"),
+        Steadiness::TooShort => badge("warn", "too short to tell whether the rate was steady"),
         Steadiness::Warming { .. } => badge("warn", "still warming up"),
         Steadiness::Slowing { .. } => badge("bad", "slowing down"),
         Steadiness::Unsteady { .. } => badge("warn", "unsteady"),
@@ -104,13 +105,16 @@ fn run_badges(run: &Run) -> Vec<Badge> {
         all.push(if misled::is_test_of_connecting(closed, run.answers()) {
             badge("warn", "the server closed connections")
         } else {
-            badge("", "connections kept")
+            badge("", "connections kept open")
         });
     }
     if run.in_flight.count > 0 && run.in_flight.oldest > run.latency().max() as f64 / 1e9 {
         all.push(badge(
             "bad",
-            format!("unanswered at the end: {}", grouped(run.in_flight.count)),
+            format!(
+                "without a response at the end: {}",
+                grouped(run.in_flight.count)
+            ),
         ));
     }
     if run.unsent > 0 {

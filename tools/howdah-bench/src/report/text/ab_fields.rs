@@ -20,7 +20,7 @@ pub fn write(out: &mut String, run: &Run, style: ReportStyle) {
     load(out, run);
     requests(out, run);
     if run.good() == 0 || run.elapsed <= 0.0 {
-        out.push_str("\nNot one good response: there are no times to report.\n");
+        out.push_str("\nThere was no good response, so there are no times to report.\n");
         return;
     }
     let latency = run.latency();

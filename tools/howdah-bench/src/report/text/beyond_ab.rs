@@ -25,7 +25,7 @@ pub fn write(out: &mut String, run: &Run) {
     }
     let rates = match run.plan.arrivals {
         Arrivals::Open { rate: asked, .. } => format!(
-            "{} offered ({} asked for), {} achieved, {} good per second",
+            "{} offered ({} requested), {} achieved, {} good per second",
             rate(run.offered_rate()),
             rate(asked),
             rate(run.achieved_rate()),
@@ -71,7 +71,7 @@ pub fn write(out: &mut String, run: &Run) {
 
 fn warm_up(run: &Run) -> String {
     let mut text = format!(
-        "{} requests before the measurement, in no figure: {} good, {} not",
+        "{} requests before the measurement, which no figure counts: {} good, {} not good",
         count(run.warmup.sent),
         count(run.warmup.good),
         count(run.warmup.failed)
@@ -80,7 +80,7 @@ fn warm_up(run: &Run) -> String {
     if carried > 0 {
         let _ = write!(
             text,
-            "; {} of them ended in the measured part and count in its rates",
+            "; {} of them ended during the measurement and count in its rates",
             count(carried)
         );
     }
@@ -91,7 +91,7 @@ fn warm_up(run: &Run) -> String {
 pub fn mode(run: &Run) -> String {
     match run.plan.arrivals {
         Arrivals::Closed { concurrency } => format!(
-            "closed loop, {}: saturation, says nothing about latency at a given rate (--rate does)",
+            "closed loop, {}: measures the highest throughput, not the latency at a given rate (--rate measures that)",
             formatting::plural(u64::from(concurrency), "client", "clients")
         ),
         Arrivals::Open {
@@ -99,7 +99,7 @@ pub fn mode(run: &Run) -> String {
             spacing,
             ..
         } => format!(
-            "open loop, {} per second {}: latency counts from when a request was due",
+            "open loop, {} per second {}: latency counts from the time at which a request was due",
             rate(asked),
             match spacing {
                 Spacing::Poisson => "at random times (Poisson)",
@@ -118,20 +118,20 @@ fn connections(run: &Run, protocol: &str) -> String {
     if run.plan.connection.keep_alive {
         let _ = write!(
             text,
-            ", {} responses on a kept one",
+            ", {} responses on connections that were kept open",
             count(connections.reused)
         );
         if connections.refused_to_keep > 0 {
             let _ = write!(
                 text,
-                ", the server refused to keep {}",
+                ", the server refused to keep {} of them open",
                 count(connections.refused_to_keep)
             );
         }
         if connections.closed_idle > 0 {
             let _ = write!(
                 text,
-                ", and closed {} idle ones (no request lost)",
+                ", and closed {} idle connections (no request was lost)",
                 count(connections.closed_idle)
             );
         }
@@ -216,7 +216,7 @@ fn at_the_end(run: &Run) -> String {
     let in_flight = run.in_flight;
     if in_flight.count > 0 {
         parts.push(format!(
-            "{} without a response yet (the server may log {}), the oldest for {}",
+            "{} still without a response (the server may log {}); the oldest had waited for {}",
             formatting::plural(in_flight.count, "request", "requests"),
             if in_flight.count == 1 { "it" } else { "them" },
             duration(in_flight.oldest)
@@ -227,7 +227,7 @@ fn at_the_end(run: &Run) -> String {
     }
     if run.unsent > 0 {
         parts.push(format!(
-            "{} due and never sent, as every connection was busy",
+            "{} due but never sent, because every connection was busy",
             count(run.unsent)
         ));
     }
@@ -237,7 +237,7 @@ fn at_the_end(run: &Run) -> String {
 fn client(run: &Run) -> String {
     let client = &run.client;
     let mut text = format!(
-        "{} used {} of a core, waited for one {}",
+        "{} used {} of a core and waited for a core {} of the time",
         formatting::plural(client.threads.len() as u64, "thread", "threads"),
         percent(client.busiest()),
         percent(client.most_waiting())
@@ -245,7 +245,7 @@ fn client(run: &Run) -> String {
     if run.plan.arrivals.is_open() && !run.send_lag.is_empty() {
         let _ = write!(
             text,
-            "; sent late by {} at p99, {} at most",
+            "; requests were sent {} late at p99, and {} late at most",
             duration(run.send_lag.quantile(0.99) as f64 / 1e9),
             duration(run.send_lag.max() as f64 / 1e9)
         );
@@ -254,12 +254,16 @@ fn client(run: &Run) -> String {
         let _ = write!(text, "; Little's law holds within {}", percent(gap.abs()));
     }
     if let Some(ceiling) = client.ceiling {
-        let _ = write!(text, "; its ceiling here is {} per second", rate(ceiling));
+        let _ = write!(
+            text,
+            "; the load tester's own maximum on this machine is {} requests per second",
+            rate(ceiling)
+        );
     } else if !driver::has_ceiling(&run.plan) && client.busiest() > 0.0 {
         // A null server would spend as much on TLS and frames as the load tester, and would itself be the limit.
         let _ = write!(
             text,
-            "; by its CPU time its ceiling is about {} per second",
+            "; judging by CPU time, the load tester's own maximum is about {} requests per second",
             rate(run.achieved_rate() / client.busiest())
         );
     }
@@ -290,7 +294,7 @@ fn server(run: &Run) -> Option<String> {
         .collect();
     if let (Some(first), Some(last)) = (howdah.first(), howdah.last()) {
         parts.push(format!(
-            "{} requests served meanwhile, queue {} at most, {} of {} children busy at most",
+            "{} requests served during the run, at most {} in the queue, and at most {} of {} children busy",
             count(last.requests.saturating_sub(first.requests)),
             howdah.iter().map(|h| h.queued).max().unwrap_or(0),
             howdah.iter().map(|h| h.busy).max().unwrap_or(0),

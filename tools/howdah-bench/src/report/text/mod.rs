@@ -46,14 +46,14 @@ pub fn report(run: &Run, style: ReportStyle) -> String {
     if let Some(evidence) = bottleneck::bound(run) {
         let _ = writeln!(
             out,
-            "THE LOAD TESTER WAS THE BOTTLENECK: {evidence}.\nThe figures below are its own, not the \
+            "THE LOAD TESTER WAS THE BOTTLENECK: {evidence}.\nThe figures below are the load tester's, not the \
              server's.\n"
         );
     }
     if run.ended == RunEnd::Interrupted {
         let _ = writeln!(
             out,
-            "Interrupted after {}: the report covers what was measured until then.\n",
+            "The run was interrupted after {}; the report covers the time until then.\n",
             duration(run.elapsed)
         );
     }
@@ -66,7 +66,7 @@ pub fn report(run: &Run, style: ReportStyle) -> String {
 fn misleading(out: &mut String, run: &Run) {
     let lines = misled::misleading_figures(run);
     if lines.is_empty() {
-        out.push_str("\nNone of ab's figures would have misled in this run.\n");
+        out.push_str("\nNone of ab's figures would have been misleading in this run.\n");
         return;
     }
     out.push_str("\nWhat ab would have reported, and the truth\n");

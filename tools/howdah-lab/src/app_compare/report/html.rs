@@ -42,8 +42,8 @@ pub fn page(outcome: &AppOutcome) -> String {
 
 fn headline(outcome: &AppOutcome) -> String {
     match &outcome.advice {
-        _ if outcome.interrupted => "Interrupted: nothing is recommended yet".to_owned(),
-        None => "No mode of Howdah gives these pages".to_owned(),
+        _ if outcome.interrupted => "Interrupted, so nothing is recommended yet".to_owned(),
+        None => "No mode of Howdah serves these pages correctly".to_owned(),
         Some(advice) => {
             let choice = advice.choice;
             let children = choice.children.map_or(String::new(), |n| {
@@ -59,16 +59,19 @@ fn badges(out: &mut String, outcome: &AppOutcome) {
     let mut badges: Vec<Badge> = vec![(
         "",
         format!(
-            "every stack gave the pages of {} before it was measured",
+            "every stack served the same pages as {} before it was measured",
             outcome.reference
         ),
     )];
     if outcome.interrupted {
-        badges.push(("bad", "interrupted: --resume continues".to_owned()));
+        badges.push((
+            "bad",
+            "interrupted: --resume continues the comparison".to_owned(),
+        ));
     }
     match outcome.config.as_ref().map(|config| &config.trial) {
         Some(Ok(said)) => badges.push(("", said.clone())),
-        Some(Err(_)) => badges.push(("bad", "the configuration was tried and failed".to_owned())),
+        Some(Err(_)) => badges.push(("bad", "the configuration failed its trial".to_owned())),
         None => {}
     }
     badges.extend(text::busy_warning(outcome).map(|sentence| ("warn", sentence)));
@@ -112,7 +115,7 @@ fn config(out: &mut String, outcome: &AppOutcome) {
     if let Err(why) = &config.trial {
         let _ = write!(
             out,
-            "<p>It was tried and failed:</p><pre>{}</pre>",
+            "<p>The configuration failed its trial:</p><pre>{}</pre>",
             escape(why)
         );
     }
@@ -169,7 +172,7 @@ fn plots(out: &mut String, outcome: &AppOutcome) {
     );
     let clients = curves(
         "Responses per second by number of clients",
-        "Good responses only. The page cache is left out, since its rates are much higher.",
+        "Good responses only. The page cache is not shown, because its rates are much higher.",
         "clients",
         &by_clients,
     );
@@ -228,9 +231,9 @@ fn pages(out: &mut String, outcome: &AppOutcome) {
             formatting::duration(page.service),
             page.constant,
             if page.kept_by_cache {
-                "keeps it"
+                "stores it"
             } else {
-                "does not keep it"
+                "does not store it"
             }
         );
     }
@@ -247,8 +250,8 @@ fn footer(out: &mut String, outcome: &AppOutcome) {
     }
     let _ = writeln!(
         out,
-        "<p>{}.</p><p>Measured in {}. Again: <code>{}</code></p><p>The generated configuration of \
-         every stack lies beside this page.</p></footer>",
+        "<p>{}.</p><p>Measured in {}. To measure again: <code>{}</code></p><p>The generated configuration of every \
+         stack is in the same directory as this page.</p></footer>",
         escape(&outcome.effort),
         formatting::duration(outcome.took),
         escape(&outcome.command)

@@ -39,10 +39,10 @@ pub fn render(outcome: &AppOutcome) -> String {
         let _ = writeln!(out, "\n{}", config.text);
         let _ = match &config.trial {
             Ok(said) => writeln!(out, "  {path}: {said}"),
-            Err(why) => writeln!(out, "  {path} was tried and failed: {why}"),
+            Err(why) => writeln!(out, "  {path} failed its trial: {why}"),
         };
     }
-    let _ = writeln!(out, "  Again: {}", outcome.command);
+    let _ = writeln!(out, "  To measure again: {}", outcome.command);
     out
 }
 
@@ -51,12 +51,12 @@ fn head(out: &mut String, outcome: &AppOutcome) {
     let _ = writeln!(out, "{}", outcome.found);
     for page in &outcome.pages {
         let kept = match page.kept_by_cache {
-            true => ", kept by the page cache",
+            true => ", stored by the page cache",
             false => "",
         };
         let _ = writeln!(
             out,
-            "  {}  {}, {}, {} alone, {} % constant{kept}",
+            "  {}  {}, {}, {} without load, {} % of the text constant{kept}",
             page.url,
             page.media_type,
             formatting::bytes(page.bytes as f64),
@@ -72,13 +72,13 @@ fn head(out: &mut String, outcome: &AppOutcome) {
     let _ = writeln!(out, "  {}", outcome.effort);
     let _ = writeln!(
         out,
-        "  The pages are those of {}; all stacks below give the same.",
+        "  The reference for the pages is {}; all stacks below serve the same pages.",
         outcome.reference
     );
     if outcome.interrupted {
         let _ = writeln!(
             out,
-            "  Interrupted: nothing is recommended; --resume continues."
+            "  The comparison was interrupted, so nothing is recommended; --resume continues it."
         );
     }
     if let Some(sentence) = busy_warning(outcome) {
@@ -89,7 +89,10 @@ fn head(out: &mut String, outcome: &AppOutcome) {
 /// Writes the recommendation and its reasons.
 fn advice(out: &mut String, outcome: &AppOutcome) {
     let Some(advice) = &outcome.advice else {
-        let _ = writeln!(out, "\n  No mode of Howdah gives these pages: see below.");
+        let _ = writeln!(
+            out,
+            "\n  No mode of Howdah serves these pages correctly; the reasons are below."
+        );
         return;
     };
     out.push('\n');
@@ -120,10 +123,10 @@ pub fn memory_sentence(outcome: &AppOutcome) -> Option<String> {
     let advice = outcome.advice.as_ref()?;
     let bytes = formatting::bytes(advice.memory_per_child?);
     Some(format!(
-        "A child takes about {bytes} of memory (the slope over their number); {} fit into 60 % of this machine's.",
+        "Each further child takes about {bytes} of memory; {} fit into 60 % of this machine's memory.",
         match advice.children_that_fit? {
-            1000.. => "as many as may be configured (1000)".to_owned(),
-            some => some.to_string(),
+            1000.. => "1000 children (the most that may be configured)".to_owned(),
+            some => format!("{some} children"),
         }
     ))
 }
@@ -147,7 +150,7 @@ fn write_row(out: &mut String, row: &ArmRow) {
     if let Some(why) = &figures.generator_bound {
         let _ = writeln!(
             out,
-            "      ! the load tester was the bottleneck ({why}): a lower bound"
+            "      ! the load tester was the bottleneck ({why}), so this rate is a lower bound"
         );
     }
     text_errors(out, figures);

@@ -33,22 +33,22 @@ use crate::{exit, interrupt};
                   howdah compare --app /srv/shop --url / --url '/search?q=tent'"
 )]
 pub struct CompareArguments {
-    /// Work on saved results
+    /// Print saved results, or write them into documents
     #[command(subcommand)]
     pub command: Option<CompareCommand>,
-    /// Benchmarks: b1, b2, b3, b4, b5, hello, cache, cache-miss, or files of the same form [default: b1 to b5]
+    /// Benchmarks: b1, b2, b3, b4, b5, hello, cache, cache-miss, or files of the same format [default: b1 to b5]
     #[arg(value_name = "BENCHMARK")]
     pub benchmarks: Vec<String>,
-    /// Measure for minutes: short windows, few levels of concurrency [default]
+    /// Take minutes: measure with short windows and few numbers of clients [default]
     #[arg(long, conflicts_with_all = ["full", "as_posted"])]
     pub quick: bool,
-    /// Measure for hours: long windows, every level of concurrency, to prove small differences
+    /// Take hours: measure with long windows and every number of clients, to prove small differences
     #[arg(long, conflicts_with = "as_posted")]
     pub full: bool,
     /// Measure once and without a warm-up, with as many requests as in the blog post that the benchmark is based on
     #[arg(long, conflicts_with = "window")]
     pub as_posted: bool,
-    /// Measure only these stacks, as `--list` names them
+    /// Measure only these stacks; `--list` prints their names
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub stacks: Vec<String>,
     /// Measure only these pages of the benchmarks
@@ -57,13 +57,13 @@ pub struct CompareArguments {
     /// Measure only these numbers of clients
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub concurrency: Vec<u32>,
-    /// Windows per figure; more for smaller differences
+    /// Number of blocks, each of which measures every stack; smaller differences need more blocks
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub blocks: Option<u32>,
-    /// Length of a window in seconds; longer for slow pages
+    /// Length of one measurement (window) in seconds; slow pages need longer windows
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub window: Option<Duration>,
-    /// With --resume: measure blocks again in which a stack failed for a reason that is gone
+    /// With --resume: repeat the blocks in which a stack failed, after you have removed the cause
     #[arg(long)]
     pub rerun_failed: bool,
     /// Directory for results and all generated files [default: howdah-compare-TIME]
@@ -84,7 +84,8 @@ pub struct CompareArguments {
 #[derive(Subcommand, Debug)]
 pub enum CompareCommand {
     /// Print saved results, or write them into a document
-    #[command(after_help = "Example:\n  howdah compare report target/compare --html pages")]
+    #[command(after_help = "Example:\n  howdah compare
+    /// report target/compare --html pages")]
     Report(ReportArguments),
 }
 
@@ -134,7 +135,7 @@ pub fn run(arguments: &CompareArguments) -> ExitCode {
     let resume = resume.filter(|directory| !suites::journals(directory).is_empty());
     if arguments.rerun_failed && resume.is_none() {
         eprintln!(
-            "howdah: --rerun-failed belongs to --resume DIR with a comparison of benchmarks in DIR"
+            "howdah: --rerun-failed works only with --resume DIR, and DIR must contain a comparison of benchmarks"
         );
         return exit::configuration();
     }
@@ -143,7 +144,7 @@ pub fn run(arguments: &CompareArguments) -> ExitCode {
     }
     if let Some(stray) = arguments.app_options.stray_option() {
         eprintln!(
-            "howdah: {stray} belongs to a comparison on an application: --app DIR is missing"
+            "howdah: {stray} works only in a comparison on an application, but --app DIR is missing"
         );
         return exit::configuration();
     }
@@ -297,14 +298,14 @@ fn print_places(arguments: &CompareArguments, folder: &RunFolder, tables: &[Resu
         for table in tables {
             println!("{place}/{}.html", table.suite.name);
         }
-        println!("The same directory has every generated file.");
+        println!("All generated files are in the same directory.");
     }
     let failed = |table: &ResultTable| table.missing.iter().any(|m| m.name != "NotHere");
     if tables.iter().any(|table| table.interrupted) {
-        eprintln!("howdah: continue with: howdah compare --resume {place}");
+        eprintln!("howdah: to continue, run: howdah compare --resume {place}");
     } else if tables.iter().any(failed) {
         eprintln!(
-            "howdah: measure blocks again in which a stack failed: howdah compare --resume {place} --rerun-failed"
+            "howdah: to repeat the blocks in which a stack failed, run: howdah compare --resume {place} --rerun-failed"
         );
     }
 }
@@ -327,7 +328,7 @@ fn announce_limit(plans: &[(SavedPlan<SuiteRequest>, ComparisonJournal)]) {
     let limits = plans.iter().map(|(plan, _)| plan.request.budget.limit);
     if let Some(all) = limits.sum::<Option<Duration>>() {
         eprintln!(
-            "howdah: measuring ends after {} minutes; the report names what did not fit",
+            "howdah: the measurement ends after {} minutes; the report names the measurements that were skipped",
             all.as_secs_f64() / 60.0
         );
     }

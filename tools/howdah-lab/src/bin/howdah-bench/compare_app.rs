@@ -35,32 +35,32 @@ const MAX_OUT_PATH_BYTES: usize = 60;
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Your own application")]
 pub struct AppOptions {
-    /// Directory of your application; measure it, and recommend mode, children and cache
+    /// Measure the application in this directory, and recommend a mode, a number of children and whether to use the
+    /// page cache
     #[arg(long, value_name = "DIR", conflicts_with_all = ["benchmarks", "pages"])]
     pub app: Option<PathBuf>,
-    /// Page to measure: a path, or http://HOST/path if the application needs its own host; may be
-    /// repeated
+    /// Page to measure: a path, or http://HOST/path if the application expects a certain host; may be repeated
     #[arg(long, value_name = "URL")]
     pub url: Vec<String>,
-    /// Cookie for pages that need one; may be repeated
+    /// Cookie to send, for pages that need one; may be repeated
     #[arg(long, value_name = "COOKIE")]
     pub cookie: Vec<String>,
-    /// Header `NAME: VALUE` for pages that need one; may be repeated
+    /// Header to send, as `NAME: VALUE`, for pages that need one; may be repeated
     #[arg(long, value_name = "LINE")]
     pub header: Vec<String>,
     /// Environment variable that the application needs; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
-    /// Script for paths that are not files, such as /index.php, if it is not recognised
+    /// Script that handles paths that are not files, such as /index.php, if Howdah does not recognise the application
     #[arg(long, value_name = "SCRIPT")]
     pub front_controller: Option<String>,
-    /// Script of mode worker, if none is found
+    /// Worker script for mode worker, if Howdah finds none
     #[arg(long, value_name = "FILE")]
     pub worker: Option<PathBuf>,
-    /// php.ini of all stacks, if Debian's production values are not yours
+    /// php.ini for all stacks, if Debian's production values do not suit your application
     #[arg(long, value_name = "FILE")]
     pub php_ini: Option<PathBuf>,
-    /// Continue an interrupted comparison in its directory
+    /// Continue the interrupted comparison in this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["app", "url", "benchmarks", "out", "full", "quick", "stacks", "pages", "concurrency", "blocks", "window"])]
     pub resume: Option<PathBuf>,
 }
@@ -146,10 +146,10 @@ fn print(arguments: &CompareArguments, folder: &RunFolder, outcome: &AppOutcome)
     } else {
         println!("{}", text::render(outcome));
         println!("{place}/app.html");
-        println!("The same directory has every generated file.");
+        println!("All generated files are in the same directory.");
     }
     if outcome.interrupted {
-        eprintln!("howdah: continue with: howdah compare --resume {place}");
+        eprintln!("howdah: to continue, run: howdah compare --resume {place}");
         return exit::interrupted();
     }
     match &outcome.config {
@@ -250,7 +250,7 @@ fn parse_application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option
         && !(script.starts_with('/') && script.ends_with(".php"))
     {
         mistakes.push(format!(
-            "--front-controller {script}: expected the URL path of a script, as /index.php"
+            "--front-controller {script}: expected the URL path of a script, such as /index.php"
         ));
     }
     let directory = options.app.as_ref()?;
@@ -351,7 +351,7 @@ fn select_arms(
             }
             let known: Vec<&str> = all.iter().map(|arm| arm.name.as_str()).collect();
             mistakes.push(format!(
-                "--stacks: there is no `{name}` for an application; there are {}",
+                "--stacks: there is no stack `{name}` for an application; the stacks are {}",
                 known.join(", ")
             ));
         }
@@ -387,7 +387,7 @@ fn output_folder(
     let out = above.unwrap_or(out);
     if inside(&out) {
         mistakes.push(format!(
-            "--out {}: inside the application's directory, into which the comparison writes nothing",
+            "--out {}: this is inside the application's directory, to which the comparison does not write",
             out.display()
         ));
     }

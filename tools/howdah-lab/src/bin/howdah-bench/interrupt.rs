@@ -34,7 +34,8 @@ pub fn watch(signals: &[Signal], interrupt: Arc<AtomicBool>, first: fn()) -> io:
 pub fn listen() -> Result<Arc<AtomicBool>, LabError> {
     let stop = Arc::new(AtomicBool::new(false));
     let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
-    let first = || eprintln!("howdah: stopping after this window; press again to stop at once");
+    let first =
+        || eprintln!("howdah: stopping after this window; press Ctrl-C again to stop at once");
     match watch(&signals, stop.clone(), first) {
         Ok(()) => Ok(stop),
         Err(error) => Err(LabError::File {

@@ -36,7 +36,7 @@ enum ProgramCommand {
     /// Measure a web server, and report how reliable the figures are (takes ab's options).
     #[command(version, disable_version_flag = true)]
     Bench(Box<howdah_bench::command::BenchArguments>),
-    /// Run the five benchmarks, Howdah beside its rivals, on this machine.
+    /// Compare Howdah with other servers on this machine, in benchmarks or with your own application.
     Compare(Box<compare::CompareArguments>),
 }
 

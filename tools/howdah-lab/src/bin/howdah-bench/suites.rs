@@ -24,7 +24,7 @@ pub fn suites(arguments: &CompareArguments) -> Result<Vec<(Suite, String)>, Vec<
     for name in &arguments.stacks {
         if Stack::find(name).is_none() {
             mistakes.push(format!(
-                "--stacks: there is no stack `{name}`; `howdah compare --list` names them"
+                "--stacks: there is no stack `{name}`; `howdah compare --list` lists the stacks"
             ));
         }
     }
@@ -35,7 +35,7 @@ pub fn suites(arguments: &CompareArguments) -> Result<Vec<(Suite, String)>, Vec<
             let known = suites.iter().flat_map(|(suite, _)| &suite.pages);
             let known: Vec<&str> = known.map(|page| page.name.as_str()).collect();
             mistakes.push(format!(
-                "--pages: there is no page `{page}`; there are {}",
+                "--pages: there is no page `{page}`; the pages are {}",
                 known.join(", ")
             ));
         }

@@ -108,7 +108,7 @@ pub fn sweep_latency(sweep: &Sweep) -> String {
     };
     figure(
         "Latency by number of clients",
-        "Beyond saturation each further client only adds waiting time: a straight rise is the queue.",
+        "Beyond saturation, each further client only adds waiting time, so the latency rises in a straight line.",
         &keys,
         &drawing,
     )
@@ -146,7 +146,7 @@ pub fn trials(search: &Search) -> String {
     let keys: Vec<LegendKey> = vec![
         ("good", "held".into()),
         ("e5xx", "broke".into()),
-        ("one", "all answered well".into()),
+        ("one", "all good".into()),
     ];
     let drawing = {
         let rates = || search.trials.iter().map(|t| t.rate);
@@ -186,8 +186,8 @@ pub fn trials(search: &Search) -> String {
         plot.finish()
     };
     figure(
-        "Offered and good rate",
-        "On the line every request was answered well; below it the server could not keep up.",
+        "Offered rate and rate of good responses",
+        "On the line, every request got a good response; below the line, the server could not keep up.",
         &keys,
         &drawing,
     )

@@ -99,8 +99,9 @@ pub fn percentiles(mut curves: Vec<Curve>) -> String {
     let keys: Vec<LegendKey> = curves.iter().map(|curve| curve.key.clone()).collect();
     figure(
         "Latency by percentile",
-        "The share of the good responses that took no longer. Each step to the right leaves a tenth as many \
-         slower ones; where the curve is dotted, fewer than ten are left, and another run would differ.",
+        "The share of the good responses that took no longer than each latency. At each step to the right, a tenth \
+         as many responses are slower; where the curve is dotted, fewer than ten are slower, and another run would \
+         differ.",
         &keys,
         &plot.finish(),
     )

@@ -191,7 +191,7 @@ pub fn processors(run: &Run) -> String {
     };
     figure(
         "Use of the processors",
-        "In cores. A load tester that uses nearly a core per thread measures itself.",
+        "The unit is cores. If the load tester uses nearly one core per thread, it limits the figures.",
         &keys,
         &drawing,
     )
