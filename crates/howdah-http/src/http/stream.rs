@@ -83,17 +83,7 @@ impl ByteStream {
     ) -> Poll<io::Result<usize>> {
         match self.session() {
             None => self.socket.poll_recv_spare(cx, buf),
-            Some(mut session) => {
-                let length = buf.len();
-                buf.resize(buf.capacity(), 0);
-                let read = session.poll_read(&self.socket, &mut buf[length..], cx);
-                let n = match &read {
-                    Poll::Ready(Ok(n)) => *n,
-                    _ => 0,
-                };
-                buf.truncate(length + n);
-                read
-            }
+            Some(mut session) => session.poll_read_spare(&self.socket, buf, cx),
         }
     }
 

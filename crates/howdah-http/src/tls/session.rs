@@ -33,6 +33,8 @@ const RECORD_OVERHEAD_BYTES: usize = 64;
 thread_local! {
     static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Records that are sent immediately. It only grows, so it is neither allocated nor zeroed for each write.
+    static ENCRYPTED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// One connection's TLS state.
@@ -176,23 +178,50 @@ impl TlsSession {
         buf: &mut [u8],
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_plain(socket, cx))?;
+        let n = buf.len().min(self.plain.len() - self.plain_at);
+        buf[..n].copy_from_slice(self.take_plain(n));
+        self.release_plain();
+        Poll::Ready(Ok(n))
+    }
+
+    /// Does the same as [`TlsSession::poll_read`] for the spare capacity of `buf`.
+    pub(crate) fn poll_read_spare(
+        &mut self,
+        socket: &StreamSocket,
+        buf: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_plain(socket, cx))?;
+        let room = buf.capacity() - buf.len();
+        let n = room.min(self.plain.len() - self.plain_at);
+        buf.extend_from_slice(self.take_plain(n));
+        self.release_plain();
+        Poll::Ready(Ok(n))
+    }
+
+    fn take_plain(&mut self, length: usize) -> &[u8] {
+        let start = self.plain_at;
+        self.plain_at += length;
+        &self.plain[start..self.plain_at]
+    }
+
+    /// Frees the decrypted bytes once all of them have been read.
+    fn release_plain(&mut self) {
+        if self.plain_at == self.plain.len() {
+            (self.plain, self.plain_at) = (Vec::new(), 0);
+        }
+    }
+
+    /// Is ready when there are decrypted bytes or, without any, at the end of the stream.
+    fn poll_plain(&mut self, socket: &StreamSocket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // A task that only reads would not send these records otherwise.
         if let Poll::Ready(Err(error)) = self.poll_flush(socket, cx) {
             return Poll::Ready(Err(error));
         }
-        loop {
-            if self.plain_at < self.plain.len() {
-                let rest = &self.plain[self.plain_at..];
-                let n = rest.len().min(buf.len());
-                buf[..n].copy_from_slice(&rest[..n]);
-                self.plain_at += n;
-                if self.plain_at == self.plain.len() {
-                    (self.plain, self.plain_at) = (Vec::new(), 0);
-                }
-                return Poll::Ready(Ok(n));
-            }
+        while self.plain_at == self.plain.len() {
             match self.state {
-                TlsSessionState::ReadClosed => return Poll::Ready(Ok(0)),
+                TlsSessionState::ReadClosed => break,
                 TlsSessionState::Failed => {
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                 }
@@ -202,6 +231,7 @@ impl TlsSession {
                 self.state = TlsSessionState::ReadClosed;
             }
         }
+        Poll::Ready(Ok(()))
     }
 
     /// Receives once and processes the bytes; 0 is the end of the socket's stream.
@@ -317,8 +347,8 @@ impl TlsSession {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(socket, cx))?;
-        let taken = match parts {
-            [one] => self.encrypt(&one[..one.len().min(MAX_WRITE_BYTES)])?,
+        match parts {
+            [one] => self.encrypt_and_send(&one[..one.len().min(MAX_WRITE_BYTES)], socket, cx),
             // Many short parts are combined into one record.
             _ => GATHERED.with_borrow_mut(|gathered| {
                 gathered.clear();
@@ -326,12 +356,8 @@ impl TlsSession {
                     let room = MAX_WRITE_BYTES - gathered.len();
                     gathered.extend_from_slice(&part[..part.len().min(room)]);
                 }
-                self.encrypt(gathered)
-            })?,
-        };
-        match self.poll_flush(socket, cx) {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            _ => Poll::Ready(Ok(taken)),
+                self.encrypt_and_send(gathered, socket, cx)
+            }),
         }
     }
 
@@ -344,38 +370,57 @@ impl TlsSession {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(socket, cx))?;
-        let taken = GATHERED.with_borrow_mut(|gathered| {
+        GATHERED.with_borrow_mut(|gathered| {
             gathered.resize(length.min(MAX_WRITE_BYTES), 0);
             let n = read(gathered)?;
-            self.encrypt(&gathered[..n])
-        })?;
-        match self.poll_flush(socket, cx) {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            _ => Poll::Ready(Ok(taken)),
-        }
+            self.encrypt_and_send(&gathered[..n], socket, cx)
+        })
     }
 
-    /// Appends the records of `plain` to the output.
-    fn encrypt(&mut self, plain: &[u8]) -> io::Result<usize> {
+    /// Encrypts `plain` and sends its records, after those that are already in the output. Records that the socket does
+    /// not take immediately are left in the output. Returns the length of `plain`.
+    fn encrypt_and_send(
+        &mut self,
+        plain: &[u8],
+        socket: &StreamSocket,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         if plain.is_empty() {
-            return Ok(0);
+            return Poll::Ready(Ok(0));
         }
+        ENCRYPTED.with_borrow_mut(|buf| {
+            let length = self.encrypt(plain, buf)?;
+            let mut records = &buf[..length];
+            if self.out.is_empty() {
+                match socket.poll_send(cx, &[IoSlice::new(records)], false) {
+                    Poll::Ready(sent) => records = &records[sent?..],
+                    Poll::Pending => {}
+                }
+            }
+            self.out.extend_from_slice(records);
+            match self.poll_flush(socket, cx) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                _ => Poll::Ready(Ok(plain.len())),
+            }
+        })
+    }
+
+    /// Writes the records of `plain` to the start of `buf`, which it enlarges if necessary, and returns their length.
+    /// Other records that must be sent before them, such as a key update, are appended to the output.
+    fn encrypt(&mut self, plain: &[u8], buf: &mut Vec<u8>) -> io::Result<usize> {
         loop {
-            let at = self.out.len();
             match self.connection.process_tls_records(&mut []).state {
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => {
                     let mut room = plain.len()
                         + plain.len().div_ceil(MAX_RECORD_PLAIN_TEXT) * RECORD_OVERHEAD_BYTES;
                     loop {
-                        self.out.resize(at + room, 0);
-                        match traffic.encrypt(plain, &mut self.out[at..]) {
-                            Ok(n) => {
-                                self.out.truncate(at + n);
-                                return Ok(plain.len());
-                            }
+                        if buf.len() < room {
+                            buf.resize(room, 0);
+                        }
+                        match traffic.encrypt(plain, buf) {
+                            Ok(n) => return Ok(n),
                             Err(EncryptError::InsufficientSize(e)) => room = e.required_size,
                             Err(EncryptError::EncryptExhausted) => {
-                                self.out.truncate(at);
                                 return Err(io::ErrorKind::ConnectionAborted.into());
                             }
                         }
