@@ -196,7 +196,7 @@ fn client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() {
         "{many} bailouts, of at most {most}"
     );
     assert!(refused > 0);
-    fixture.wait_for_log(&["ClientLimited", "bailed out of more than ten scripts"]);
+    fixture.wait_for_log(&["ClientLimited", "bails out of more than ten"]);
     // Other clients are served, and this client is served again a second later.
     let mut other = from_elsewhere(fixture.address()).unwrap();
     let get = b"GET /hello.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";

@@ -574,7 +574,7 @@ fn mistakes_in_limits_are_reported_at_once_with_what_would_do() {
         "a.toml:14:9: burst: ",
         "a.toml:17:9: burst: is possible only in a rule with `rate` or `limit`",
         "a.toml:18:12: limit_by: is possible only in a rule with `rate`, `connections`, `processes`, `limit`",
-        "a.toml:21:14: if_missing: a limit counts requests",
+        "a.toml:21:14: if_missing: is not possible in a rule with a limit",
         "a rule can have only one action (found redirect, rate)",
         "a.toml:28:9: limit: expected `login`, found `logins`; did you mean `login`?",
         "a.toml:31:8: path: `limit = \"login\"` already selects the requests that log in",

@@ -155,8 +155,9 @@ fn start(reader: &Reader, trouble: Trouble) -> Process {
         contains(&server.log(), &expected)
     });
     if matches!(trouble, Trouble::Redirected) {
+        let issued = vec!["howdah: localhost: certificate issued by local, …".to_owned()];
         wait_until("the certificate", DEADLINE, || {
-            reader.scratch.join("certificates/local/root.pem").exists()
+            contains(&server.log(), &issued)
         });
     }
     server
