@@ -57,7 +57,7 @@ fn boot_failure_is_logged_with_phps_message_and_ends_when_the_script_is_fixed() 
             "WorkerBootFailed",
             "no_such_thing() in",
         ),
-        ("<?php echo 'page';", "WorkerNeverAsked", "without a call"),
+        ("<?php echo 'page';", "WorkerNeverAsked", "without calling"),
         (
             "<?php posix_kill(getmypid(), SIGSEGV);",
             "WorkerBootFailed",

@@ -284,14 +284,14 @@ mod tests {
             };
             let is_unknown = row.htaccess == HtaccessRole::Unknown;
             assert_eq!(
-                problem.contains("knows no such directive"),
+                problem.contains("has no such directive"),
                 is_unknown,
                 "{}: {problem}",
                 row.name
             );
             let is_server_only = row.htaccess == HtaccessRole::ServerOnly;
             assert_eq!(
-                problem.contains("stand in an .htaccess file"),
+                problem.contains("is not allowed in an .htaccess file"),
                 is_server_only,
                 "{}: {problem}",
                 row.name

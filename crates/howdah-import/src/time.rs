@@ -98,6 +98,9 @@ mod tests {
             assert_eq!(range_remark(time, &range).is_none(), is_within, "{time}");
         }
         assert_eq!(format_clamped(0, &(0..=DAY)), "0ms");
-        assert_eq!(range_remark(0, &range).unwrap(), "from 100ms to 1d here");
+        assert_eq!(
+            range_remark(0, &range).unwrap(),
+            "Howdah allows values from 100ms to 1d"
+        );
     }
 }

@@ -401,7 +401,11 @@ fn private_address_stays_private() {
         ]
     );
     assert_eq!(import.configuration.matches("deny = 403").count(), 1);
-    assert!(import.list.contains("part of"), "{}", import.list);
+    assert!(
+        import.list.contains("this address includes"),
+        "{}",
+        import.list
+    );
 }
 
 #[test]

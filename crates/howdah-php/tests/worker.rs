@@ -257,7 +257,7 @@ fn worker_boot_failure_is_reported_with_file_and_line() {
         (
             "<?php echo 'an ordinary page';",
             "WorkerNeverAsked",
-            &["without a call of frankenphp_handle_request()"],
+            &["without calling frankenphp_handle_request()"],
         ),
     ] {
         let dir = TestDir::new();

@@ -832,7 +832,7 @@ fn proxy_rules_report_what_is_wrong_with_their_servers() {
         "5:16: proxy_health: expected a path such as `/up`",
         "8:17: proxy_timeout: is possible only in a rule with `proxy`",
         "10:9: proxy: the list is empty",
-        "13:16: auth_request: access cannot depend on if_missing",
+        "13:16: auth_request: cannot be combined with if_missing",
         "13:16: auth_request: `verify`: expected `http://",
         "14:40: auth_request_set: `SCRIPT_FILENAME` cannot be set",
         "14:59: auth_request_set: `a b` is not the name of a header",

@@ -107,7 +107,7 @@ mod tests {
         assert!(warning_on("8.2.99", date(2026, 12, 31)).is_none());
         let said = warning_on("8.2.99", date(2027, 1, 1)).unwrap();
         assert!(
-            said.contains("fix no security holes in 8.2 any more"),
+            said.contains("no longer fix security holes in PHP 8.2"),
             "{said}"
         );
     }

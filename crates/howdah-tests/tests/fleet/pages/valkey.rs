@@ -63,7 +63,7 @@ fn faults_of_the_connection_to_valkey_are_named_and_every_page_is_rendered() {
             Valkey::start(),
             "redis+cluster://localhost",
             "replicas = 1",
-            "with cluster-enabled - Client: use redis://",
+            "`cluster-enabled` is off on this server - Client: use redis://",
         ),
     ] {
         let url = format!("{url}:{}", valkey.address().port());

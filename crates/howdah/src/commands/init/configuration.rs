@@ -37,7 +37,7 @@ pub fn server_configuration(wanted: &ConfigurationInput<'_>) -> String {
          # `howdah check --explain KEY` explains a key. Paths are relative to this file's directory.\n\n",
         wanted.application, wanted.file
     );
-    out += "# Addresses to listen on. By default, only this machine can connect; \":80\" listens on all addresses.\n";
+    out += "# Addresses to listen on. By default, only this machine can connect.\n# \":80\" listens on all addresses.\n";
     out += &commented_default("", "listen");
     out += "# HTTPS with certificates that Howdah orders and renews, for the `hosts` below:\n\
             # listen = [\":80\", \":443 tls\"]\n";
@@ -75,7 +75,7 @@ pub fn site_configuration(wanted: &ConfigurationInput<'_>) -> String {
     if let Some(script) = wanted.front_controller {
         out += &format!("front_controller = {}\n", script.to_toml_value());
     }
-    out += "# Whether `.htaccess` files are applied, as in Apache. \"deny\" only refuses the requests that they deny.\n";
+    out += "# Whether `.htaccess` files are applied, as in Apache.\n# \"deny\" only refuses the requests that they deny.\n";
     out += &match wanted.htaccess {
         true => "htaccess = \"on\"\n".to_owned(),
         false => commented_default("site", "htaccess"),
