@@ -246,6 +246,9 @@ fn impossible_options_are_refused_before_anything_is_sent() {
         "-P: expected user:password",
     );
     assert_refused(&["-f", "TLS1.2", url], 2, "no URL is https://");
+    assert_refused(&["--http3", url], 2, "is not an https:// URL");
+    assert_refused(&["--streams", "2", url], 2, "--http2 or --http3");
+    assert_refused(&["--http3", "--http2", url], 2, "cannot be used with");
     for (letter, value, why) in [
         ("-f", "TLS1.1", "RFC 8996"),
         ("-f", "TLS9", "expected TLS1.2, TLS1.3 or ALL"),

@@ -116,13 +116,11 @@ pub struct BenchArguments {
     /// Use HTTP/2
     #[arg(long, help_heading = "Connection", conflicts_with = "http10")]
     pub http2: bool,
-    /// With --http2: concurrent requests per connection
-    #[arg(
-        long,
-        value_name = "N",
-        help_heading = "Connection",
-        requires = "http2"
-    )]
+    /// Use HTTP/3, for https:// URLs
+    #[arg(long, help_heading = "Connection", conflicts_with_all = ["http10", "http2", "proxy"])]
+    pub http3: bool,
+    /// With --http2 or --http3: concurrent requests per connection
+    #[arg(long, value_name = "N", help_heading = "Connection")]
     pub streams: Option<u32>,
     /// Give up on a response after this time [default: 30s]
     #[arg(

@@ -3,7 +3,8 @@
 //!
 //! - [`worker`]: one thread and its clients; [`context`]: the state it shares with them; [`connection`]: one client;
 //!   [`stream`], [`tls`], [`socket`]: its bytes; [`request`], [`cookies`]: the requests it sends.
-//! - [`client_fleet`]: the clients of a thread, whatever protocol they speak; [`h2`]: those that speak HTTP/2.
+//! - [`client_fleet`]: the clients of a thread, whatever protocol they speak; [`multiplex`]: those that share
+//!   connections, over [`h2`] or [`h3`].
 //! - [`arrivals`]: when requests are due; [`clock`]: the time. [`recorder`]: counts; [`collector`]: merges the counts.
 //! - [`transcript`]: prints the requests and responses.
 //! - [`null`]: a server that does nothing, for the highest rate that the generator can reach. [`machine`],
@@ -18,7 +19,9 @@ mod connection;
 mod context;
 mod cookies;
 mod h2;
+mod h3;
 mod machine;
+mod multiplex;
 pub mod null;
 mod observe;
 mod recorder;
@@ -46,6 +49,7 @@ use clock::{Clock, SECOND, seconds};
 use collector::CountCollector;
 use context::RunState;
 use h2::Http2ClientFleet;
+use h3::Http3ClientFleet;
 use observe::Observer;
 use recorder::RecordedSecond;
 use request::Requests;
@@ -97,6 +101,7 @@ pub fn run(plan: &Plan, control: RunControl<'_>) -> Result<Run, BenchError> {
     match plan.connection.protocol {
         HttpProtocol::Http10 | HttpProtocol::Http11 => execute::<Http1ClientFleet>(plan, control),
         HttpProtocol::Http2 => execute::<Http2ClientFleet>(plan, control),
+        HttpProtocol::Http3 => execute::<Http3ClientFleet>(plan, control),
     }
 }
 

@@ -114,7 +114,7 @@ fn prepare(plan: &Plan, target: &LoadTarget) -> Prepared {
         },
         version: match plan.connection.protocol {
             HttpProtocol::Http10 => "HTTP/1.0",
-            HttpProtocol::Http11 | HttpProtocol::Http2 => "HTTP/1.1",
+            HttpProtocol::Http11 | HttpProtocol::Http2 | HttpProtocol::Http3 => "HTTP/1.1",
         },
         fields,
     };

@@ -156,7 +156,8 @@ impl<F: ClientFleet> LoadWorker<F> {
             let wait = until.saturating_sub(self.context.clock.now());
             let timeout = timespec(wait);
             // Events that come every second need no alarm, because the timeout of epoll is precise enough for them.
-            if self.arrivals.is_some() || !self.pauses.is_empty() {
+            if self.arrivals.is_some() || !self.pauses.is_empty() || self.fleet.wake_at().is_some()
+            {
                 self.alarm.set(until, wait);
             }
             events.clear();
@@ -424,6 +425,7 @@ impl<F: ClientFleet> LoadWorker<F> {
             .min(self.next_second)
             .min(pause)
             .min(arrival.unwrap_or(u64::MAX))
+            .min(self.fleet.wake_at().unwrap_or(u64::MAX))
             .min(until)
     }
 

@@ -149,7 +149,7 @@ pub struct Phases {
     pub processing: Histogram,
 }
 
-/// Bytes on the connections; over TLS, bytes of the plain text.
+/// Bytes on the connections; over TLS, bytes of the plain text; over HTTP/3, bytes of the streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteCounts {
     /// Headers and bodies received.
@@ -182,7 +182,7 @@ pub struct ConnectionTotals {
     pub peak: u64,
     /// The TLS version and cipher, ab's "SSL/TLS Protocol": `TLSv1.3,TLS13_AES_256_GCM_SHA384`.
     pub tls: Option<String>,
-    /// The protocol of the first response: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`.
+    /// The protocol of the first response: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`, `HTTP/3`.
     pub protocol: Option<String>,
 }
 

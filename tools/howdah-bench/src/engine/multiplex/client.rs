@@ -1,12 +1,8 @@
-//! One client of HTTP/2: its request, and how far the response has come. It does not depend on the connection that it
-//! shares.
+//! One client of a shared connection: its request, and how far the response has come.
 
-use std::pin::Pin;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
-use h2::RecvStream;
-use h2::client::ResponseFuture;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 
 use super::super::connection::SendTicket;
 use super::super::context::ThreadContext;
@@ -14,14 +10,15 @@ use super::super::cookies::CookieJar;
 use super::super::recorder::RequestTimes;
 use super::super::request;
 use super::super::transcript::Transcript;
+use super::{StreamExchange, StreamFailure};
 use crate::outcome::Outcome;
 use crate::plan::UrlScheme;
 use crate::plan::check::MAX_CHECKED_BODY_BYTES;
 use crate::plan::template::{PlaceholderValues, XorshiftRandom};
 
 /// A client, which has at most one request at a time.
-pub struct StreamClient {
-    pub exchange: RequestStage,
+pub struct StreamClient<E> {
+    pub exchange: RequestStage<E>,
     pub ticket: SendTicket,
     pub times: RequestTimes,
     pub since: u64,
@@ -32,35 +29,37 @@ pub struct StreamClient {
 }
 
 /// The stage that a client's request has reached.
-pub enum RequestStage {
+pub enum RequestStage<E> {
     /// The client has no request.
     Idle,
     /// The request waits for the connection, or for the server to allow another stream.
     Waiting,
     /// The request has been sent, and the client waits for the header of the response.
-    Head(ResponseFuture),
+    Head(E),
     /// The client reads the body of the response.
-    Body(ResponseBodyReader),
+    Body(ResponseBodyReader<E>),
 }
 
-pub struct ResponseBodyReader {
-    pub stream: RecvStream,
+pub struct ResponseBodyReader<E> {
+    exchange: E,
     pub status: u16,
     pub has_length: bool,
+    /// The length that the body must have, if the header declares one and the response may have a body.
+    declared: Option<u64>,
     pub length: u64,
     pub server: Option<String>,
 }
 
 /// The result of polling the response.
-pub enum ResponseProgress {
+pub enum ResponseProgress<E> {
     Pending,
-    Complete(ResponseBodyReader),
+    Complete(ResponseBodyReader<E>),
     Failed(Outcome, String),
 }
 
-impl StreamClient {
+impl<E: StreamExchange> StreamClient<E> {
     /// Creates a client without a request.
-    pub fn new(random: XorshiftRandom) -> StreamClient {
+    pub fn new(random: XorshiftRandom) -> StreamClient<E> {
         StreamClient {
             exchange: RequestStage::Idle,
             ticket: SendTicket {
@@ -78,9 +77,14 @@ impl StreamClient {
         }
     }
 
-    /// Builds the client's request. The error says what HTTP/2 cannot express. `number` is the client's number on its
+    /// Builds the client's request. The error says what the protocol cannot express. `number` is the client's number on its
     /// thread, from 0.
-    pub fn request(&mut self, context: &ThreadContext, number: u32) -> Result<Request<()>, String> {
+    pub fn request(
+        &mut self,
+        context: &ThreadContext,
+        number: u32,
+        protocol: &str,
+    ) -> Result<Request<()>, String> {
         let plan = &context.plan;
         let seq = self.ticket.seq;
         let target = &plan.targets[(seq.saturating_sub(1) % plan.targets.len() as u64) as usize];
@@ -97,14 +101,14 @@ impl StreamClient {
         target.path.render(&mut filling, &mut uri);
         let wrong = |e: &dyn std::fmt::Display| format!("the request cannot be written: {e}");
         let mut request = Request::builder()
-            .version(Version::HTTP_2)
             .method(Method::from_bytes(plan.request.method.as_bytes()).map_err(|e| wrong(&e))?)
             .uri(uri.as_slice());
         let mut cookie = Vec::new();
         for (name, value) in request::fields(plan, target) {
             let mut bytes = Vec::new();
             value.render(&mut filling, &mut bytes);
-            // The authority is in the URI. Headers about the connection are not allowed in HTTP/2 (RFC 9113 §8.2.2).
+            // The authority is in the URI. Headers about the connection are not allowed (RFC 9113 §8.2.2, RFC 9114
+            // §4.2).
             match name.to_ascii_lowercase().as_str() {
                 "host" | "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding"
                 | "upgrade" => {}
@@ -125,7 +129,7 @@ impl StreamClient {
         }
         let request = request.body(()).map_err(|e| wrong(&e))?;
         if plan.transcript != Transcript::Silent {
-            let line = format!("{} {} HTTP/2", request.method(), request.uri());
+            let line = format!("{} {} {protocol}", request.method(), request.uri());
             plan.transcript
                 .request(seq, &head(&line, request.headers()));
         }
@@ -137,20 +141,20 @@ impl StreamClient {
         &mut self,
         context: &ThreadContext,
         wants_server: bool,
-        broken: Option<String>,
-    ) -> ResponseProgress {
-        let mut waker = std::task::Context::from_waker(Waker::noop());
-        if let RequestStage::Head(response) = &mut self.exchange {
-            let response = match Pin::new(response).poll(&mut waker) {
+        broken: Option<&str>,
+        protocol: &str,
+    ) -> ResponseProgress<E> {
+        if let RequestStage::Head(exchange) = &mut self.exchange {
+            let response = match exchange.poll_head() {
                 Poll::Pending => return ResponseProgress::Pending,
                 Poll::Ready(Ok(response)) => response,
-                Poll::Ready(Err(error)) => return stream_failure(&error, false, broken),
+                Poll::Ready(Err(failure)) => return stream_failure(failure, broken),
             };
             self.times.first_byte = context.clock.now();
             let transcript = context.plan.transcript;
             if transcript != Transcript::Silent {
                 let (status, fields) = (response.status(), response.headers());
-                let line = format!("HTTP/2 {}", status.as_str());
+                let line = format!("{protocol} {}", status.as_str());
                 transcript.answer(self.ticket.seq, status.as_u16(), || head(&line, fields));
             }
             if context.requests.cookie_jar() {
@@ -160,38 +164,58 @@ impl StreamClient {
             }
             let field = |name| response.headers().get(name);
             let server = field(http::header::SERVER).filter(|_| wants_server);
-            self.exchange = RequestStage::Body(ResponseBodyReader {
-                status: response.status().as_u16(),
-                has_length: field(http::header::CONTENT_LENGTH).is_some(),
-                length: 0,
-                server: server.map(|s| String::from_utf8_lossy(s.as_bytes()).into_owned()),
-                stream: response.into_body(),
-            });
-        }
-        loop {
-            let RequestStage::Body(incoming) = &mut self.exchange else {
+            let status = response.status().as_u16();
+            let length = field(http::header::CONTENT_LENGTH);
+            let has_body = !context.requests.head_only && status != 304;
+            let RequestStage::Head(exchange) =
+                std::mem::replace(&mut self.exchange, RequestStage::Idle)
+            else {
                 return ResponseProgress::Pending;
             };
-            match incoming.stream.poll_data(&mut waker) {
-                Poll::Pending => return ResponseProgress::Pending,
-                Poll::Ready(Some(Ok(data))) => {
-                    incoming.length += data.len() as u64;
-                    if context.checks_bodies {
-                        let room = MAX_CHECKED_BODY_BYTES.saturating_sub(self.body.len());
-                        self.body.extend_from_slice(&data[..data.len().min(room)]);
-                    }
-                    // This fails only if more is released than was received.
-                    let _ = incoming.stream.flow_control().release_capacity(data.len());
-                }
-                Poll::Ready(Some(Err(error))) => return stream_failure(&error, true, broken),
-                Poll::Ready(None) => {
-                    let exchange = std::mem::replace(&mut self.exchange, RequestStage::Idle);
-                    return match exchange {
-                        RequestStage::Body(incoming) => ResponseProgress::Complete(incoming),
-                        _ => ResponseProgress::Pending,
-                    };
-                }
+            self.exchange = RequestStage::Body(ResponseBodyReader {
+                exchange,
+                status,
+                has_length: length.is_some(),
+                declared: length
+                    .filter(|_| has_body)
+                    .and_then(|value| value.to_str().ok()?.parse().ok()),
+                length: 0,
+                server: server.map(|s| String::from_utf8_lossy(s.as_bytes()).into_owned()),
+            });
+        }
+        let RequestStage::Body(incoming) = &mut self.exchange else {
+            return ResponseProgress::Pending;
+        };
+        let (length, body) = (&mut incoming.length, &mut self.body);
+        let complete = incoming.exchange.poll_body(|data| {
+            *length += data.len() as u64;
+            if context.checks_bodies {
+                let room = MAX_CHECKED_BODY_BYTES.saturating_sub(body.len());
+                body.extend_from_slice(&data[..data.len().min(room)]);
             }
+        });
+        match complete {
+            Poll::Pending => return ResponseProgress::Pending,
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(failure)) => return stream_failure(failure, broken),
+        }
+        match std::mem::replace(&mut self.exchange, RequestStage::Idle) {
+            RequestStage::Body(incoming) => match incoming.declared {
+                Some(declared) if declared != incoming.length => {
+                    let outcome = if incoming.length < declared {
+                        Outcome::Truncated
+                    } else {
+                        Outcome::ProtocolError
+                    };
+                    let why = format!(
+                        "a body of {} bytes with a Content-Length of {declared}",
+                        incoming.length
+                    );
+                    ResponseProgress::Failed(outcome, why)
+                }
+                _ => ResponseProgress::Complete(incoming),
+            },
+            _ => ResponseProgress::Pending,
         }
     }
 }
@@ -208,18 +232,10 @@ fn head(line: &str, fields: &HeaderMap) -> Vec<u8> {
     bytes
 }
 
-/// Returns the outcome of a failed stream. `head` says whether the response had begun.
-fn stream_failure(error: &h2::Error, head: bool, broken: Option<String>) -> ResponseProgress {
-    let outcome = if broken.is_some() {
-        Outcome::Reset
-    } else if error.is_library() || (error.is_go_away() && !error.is_remote()) {
-        Outcome::ProtocolError
-    } else if head {
-        Outcome::Truncated
-    } else if error.is_io() {
-        Outcome::ClosedEarly
-    } else {
-        Outcome::Reset
-    };
-    ResponseProgress::Failed(outcome, broken.unwrap_or_else(|| error.to_string()))
+/// Returns the outcome of a failed stream. `broken` is the error of the socket, if it has failed.
+fn stream_failure<E>(failure: StreamFailure, broken: Option<&str>) -> ResponseProgress<E> {
+    match broken {
+        Some(why) => ResponseProgress::Failed(Outcome::Reset, why.to_owned()),
+        None => ResponseProgress::Failed(failure.outcome, failure.why),
+    }
 }
