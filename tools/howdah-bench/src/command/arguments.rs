@@ -52,7 +52,15 @@ pub struct BenchArguments {
     /// visitors do]
     #[arg(long, help_heading = "Load")]
     pub constant: bool,
-    /// With --rate: most connections [default: 1000]
+    /// Replay an access log (combined, common, or Howdah's formats; also .gz): its GET and HEAD requests,
+    /// at the times of the log (open loop)
+    #[arg(long, value_name = "FILE", help_heading = "Load",
+        conflicts_with_all = ["concurrency", "rate", "warmup", "think", "urls", "post", "put", "method", "head", "vs", "sweep", "find_max"])]
+    pub log: Option<PathBuf>,
+    /// With --log: how many times faster than in the log, 1 to 10 [default: 1]
+    #[arg(long, value_name = "FACTOR", help_heading = "Load", requires = "log")]
+    pub speed: Option<String>,
+    /// With --rate or --log: most connections [default: 1000]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub connections: Option<u32>,
     /// Run this long before measuring, for servers that warm up

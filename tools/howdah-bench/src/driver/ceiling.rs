@@ -82,6 +82,9 @@ fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> 
         Arrivals::Closed { concurrency } => concurrency,
         Arrivals::Open {
             max_connections, ..
+        }
+        | Arrivals::Log {
+            max_connections, ..
         } => max_connections.min(OPEN_LOOP_CLIENTS),
     };
     let mut null = with_arrivals(plan, Arrivals::Closed { concurrency });
@@ -90,6 +93,7 @@ fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> 
         time: Some(time),
     };
     null.warmup = Duration::ZERO;
+    null.log = None;
     null.checks = ResponseChecks::default();
     null.think = Default::default();
     null.observe = Observe::default();

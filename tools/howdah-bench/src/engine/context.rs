@@ -18,6 +18,7 @@ use crate::error::BenchError;
 use crate::outcome::{Outcome, OutcomeStage};
 use crate::plan::check::MAX_CHECKED_BODY_BYTES;
 use crate::plan::{HttpProtocol, Plan};
+use crate::replay::ReplayedRequest;
 
 /// The maximum number of connections per thread that wait for the server to close them.
 const MAX_CLOSING_CONNECTIONS: usize = 64;
@@ -130,9 +131,24 @@ impl ThreadContext {
 
     /// Returns the outcome of a complete response.
     #[inline]
-    pub fn judge(&self, status: u16, length: u64, body: &[u8]) -> Outcome {
+    pub fn judge(
+        &self,
+        status: u16,
+        length: u64,
+        body: &[u8],
+        replayed: Option<&ReplayedRequest>,
+    ) -> Outcome {
         let checks = &self.plan.checks;
-        if !checks.status.contains(status) {
+        let by_log = replayed.filter(|_| {
+            let log = self.plan.log.as_ref();
+            log.is_some_and(|log| log.expects_logged_status)
+        });
+        let expected = match by_log {
+            // The log may have errors of the server, which are no good responses.
+            Some(request) => status < 500 && request.has_same_status(status),
+            None => checks.status.contains(status),
+        };
+        if !expected {
             Outcome::of_unexpected_status(status)
         } else if self.checks_bodies
             && (length > MAX_CHECKED_BODY_BYTES as u64

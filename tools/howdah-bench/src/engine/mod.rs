@@ -42,6 +42,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::BenchError;
 use crate::plan::{HttpProtocol, Plan, TargetAddress, UrlScheme};
+use crate::replay::reader::LogReader;
 use crate::run::{Run, RunEnd, Second};
 
 use client_fleet::{ClientFleet, Http1ClientFleet};
@@ -57,6 +58,7 @@ use socket::ServerPeer;
 use tls::TlsClient;
 use worker::{LoadWorker, WorkerResult};
 
+pub use clock::SECOND as NANOSECONDS_PER_SECOND;
 pub use worker::MAX_WAITING_ARRIVALS;
 
 /// How often the run checks whether it was interrupted.
@@ -117,6 +119,10 @@ fn execute<F: ClientFleet>(plan: &Plan, control: RunControl<'_>) -> Result<Run, 
     let machine = machine::describe(peer.is_local());
     let requests = Arc::new(Requests::new(plan));
     let plan = Arc::new(plan.clone());
+    let (log, mut log_arrivals) = match LogReader::start(&plan)? {
+        Some((log, arrivals)) => (Some(log), arrivals.into_iter()),
+        None => (None, Vec::new().into_iter()),
+    };
     let (sender, intervals) = channel();
     let shared = Arc::new(new_run_state(&plan));
     let mut workers = Vec::new();
@@ -128,6 +134,7 @@ fn execute<F: ClientFleet>(plan: &Plan, control: RunControl<'_>) -> Result<Run, 
             tls.clone(),
             requests.clone(),
             thread,
+            log_arrivals.next(),
             sender.clone(),
         )?);
     }
@@ -170,7 +177,12 @@ fn execute<F: ClientFleet>(plan: &Plan, control: RunControl<'_>) -> Result<Run, 
         (false, Some(until)) if finished.iter().any(|f| f.end >= until) => RunEnd::Time,
         _ => RunEnd::Requests,
     };
-    Ok(collector.finish(finished, ended, shared.first.get(), shared.measured_from))
+    let mut run = collector.finish(finished, ended, shared.first.get(), shared.measured_from);
+    if let Some(log) = log {
+        // The workers are gone, so the reader has ended, too.
+        run.replay.get_or_insert_default().log = log.finish();
+    }
+    Ok(run)
 }
 
 /// Creates the state that the threads of a run share. Its clock starts now.

@@ -12,7 +12,7 @@ use std::sync::mpsc::Sender;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 
 use super::alarm::{ALARM_TOKEN, LoopAlarm, timespec};
-use super::arrivals::DueTimes;
+use super::arrivals::{Arrival, ArrivalSource, DueTimes};
 use super::client_fleet::ClientFleet;
 use super::clock::{MILLISECOND, SECOND};
 use super::connection::{RequestStep, SendTicket};
@@ -26,6 +26,7 @@ use crate::error::BenchError;
 use crate::outcome::{Outcome, OutcomeStage};
 use crate::plan::template::XorshiftRandom;
 use crate::plan::{Arrivals, Plan};
+use crate::replay::reader::LogArrivals;
 use crate::run::InFlightRequests;
 
 /// The maximum number of arrivals that wait for a connection on one thread, which limits the memory. Arrivals beyond
@@ -59,8 +60,8 @@ pub struct LoadWorker<F> {
     max_clients: u32,
     /// How many clients have a request or are pausing.
     active: u64,
-    arrivals: Option<DueTimes>,
-    waiting: VecDeque<(u64, bool)>,
+    arrivals: Option<ArrivalSource>,
+    waiting: VecDeque<Arrival>,
     idle: Vec<u32>,
     /// The pausing clients, ordered by the time at which the pause ends.
     pauses: BinaryHeap<Reverse<(u64, u32)>>,
@@ -84,6 +85,7 @@ impl<F: ClientFleet> LoadWorker<F> {
         tls: Option<Arc<TlsClient>>,
         requests: Arc<Requests>,
         thread: usize,
+        log: Option<LogArrivals>,
         intervals: Sender<RecordedSecond>,
     ) -> Result<LoadWorker<F>, BenchError> {
         let threads = plan.threads;
@@ -92,16 +94,13 @@ impl<F: ClientFleet> LoadWorker<F> {
         let mut random = XorshiftRandom::new(plan.seed, thread as u64);
         let arrivals = match plan.arrivals {
             Arrivals::Closed { .. } => None,
+            Arrivals::Log { .. } => log.map(ArrivalSource::Log),
             Arrivals::Open { rate, spacing, .. } => {
                 let times = XorshiftRandom::new(random.next_u64(), 0);
                 let share = (thread, threads);
-                Some(DueTimes::new(
-                    rate,
-                    spacing,
-                    share,
-                    plan.stop.requests,
-                    times,
-                ))
+                let requests = plan.stop.requests;
+                let times = DueTimes::new(rate, spacing, share, requests, times);
+                Some(ArrivalSource::Rate(times))
             }
         };
         let timeout = plan.connection.timeout.as_nanos() as u64;
@@ -304,15 +303,22 @@ impl<F: ClientFleet> LoadWorker<F> {
             return None;
         }
         if self.arrivals.is_some() {
-            let (due, measured) = self.waiting.pop_front()?;
+            let arrival = self.waiting.pop_front()?;
+            let (due, measured) = (arrival.due, arrival.measured);
             let seq = shared.issued.fetch_add(1, Ordering::Relaxed) + 1;
             let free_since = self.fleet.free_since(index);
             let lag = now.saturating_sub(due.max(free_since));
+            if arrival.replayed.is_some() {
+                self.context
+                    .recorder
+                    .count_lateness(now.saturating_sub(due));
+            }
             return Some(SendTicket {
                 seq,
                 due,
                 measured,
                 lag: Some(lag),
+                replayed: arrival.replayed,
             });
         }
         let measured = self.context.recorder.is_measured(now);
@@ -335,6 +341,7 @@ impl<F: ClientFleet> LoadWorker<F> {
             due: now,
             measured,
             lag: None,
+            replayed: None,
         })
     }
 
@@ -343,16 +350,14 @@ impl<F: ClientFleet> LoadWorker<F> {
         let Some(arrivals) = &mut self.arrivals else {
             return;
         };
-        while let Some(due) = arrivals.peek()
-            && due <= now
-        {
-            let measured = due >= self.context.shared.measured_from;
-            arrivals.take(measured);
+        let measured_from = self.context.shared.measured_from;
+        while let Some(arrival) = arrivals.take_due(now, measured_from) {
+            let measured = arrival.measured;
             if measured {
                 self.context.recorder.count_due();
             }
             if self.waiting.len() < MAX_WAITING_ARRIVALS {
-                self.waiting.push_back((due, measured));
+                self.waiting.push_back(arrival);
             } else if measured {
                 self.context.recorder.count_unsent(1);
             }
@@ -410,16 +415,19 @@ impl<F: ClientFleet> LoadWorker<F> {
         }
         match &self.arrivals {
             None => self.active == 0,
-            Some(arrivals) => {
-                self.active == 0 && arrivals.peek().is_none() && self.waiting.is_empty()
-            }
+            Some(arrivals) => self.active == 0 && arrivals.has_ended() && self.waiting.is_empty(),
         }
     }
 
     /// Returns when the loop must wake even without events.
     fn next_wake_at(&self) -> u64 {
         let pause = self.pauses.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
-        let arrival = self.arrivals.as_ref().and_then(DueTimes::peek);
+        let arrival = self.arrivals.as_ref().and_then(|arrivals| {
+            // If the log's next request is not known yet, the loop asks again in a millisecond.
+            let unknown = arrivals.peek().is_none() && !arrivals.has_ended();
+            let again = unknown.then(|| self.context.clock.now() + MILLISECOND);
+            arrivals.peek().or(again)
+        });
         let until = self.context.shared.ends_at.unwrap_or(u64::MAX);
         self.next_sweep
             .min(self.next_second)
@@ -442,7 +450,7 @@ impl<F: ClientFleet> LoadWorker<F> {
                 in_flight.oldest = in_flight.oldest.max(age);
             }
         });
-        let unsent = self.waiting.iter().filter(|(_, measured)| *measured);
+        let unsent = self.waiting.iter().filter(|arrival| arrival.measured);
         self.context.recorder.count_unsent(unsent.count() as u64);
         let mut last = self.context.recorder.next_second(now);
         self.record_cpu_use(&mut last);
@@ -507,6 +515,7 @@ mod tests {
             None,
             requests,
             0,
+            None,
             intervals,
         )
         .unwrap();

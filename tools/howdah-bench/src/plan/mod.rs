@@ -6,6 +6,8 @@ pub mod connection;
 pub mod target;
 pub mod template;
 
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,9 @@ pub struct Plan {
     /// The length of the warm-up in seconds. It is not measured; `Run::warmup` counts its requests.
     #[serde(default, with = "seconds")]
     pub warmup: Duration,
+    /// The log to replay, with [`Arrivals::Log`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogSource>,
     /// The method, the headers and the body.
     pub request: RequestShape,
     /// The protocol, the connection and its TLS settings.
@@ -78,6 +83,13 @@ pub enum Arrivals {
         /// counts as latency.
         max_connections: u32,
     },
+    /// Requests are due as in an access log ([`Plan::log`]), in an open loop.
+    Log {
+        /// How many times faster the log's clock runs.
+        speed: f64,
+        /// The maximum number of connections, as in [`Arrivals::Open`].
+        max_connections: u32,
+    },
 }
 
 impl Arrivals {
@@ -87,15 +99,30 @@ impl Arrivals {
             Arrivals::Closed { concurrency } => concurrency,
             Arrivals::Open {
                 max_connections, ..
+            }
+            | Arrivals::Log {
+                max_connections, ..
             } => max_connections,
         }
     }
 
     /// Returns whether the loop is open, that is, requests are sent by the clock, independently of responses.
     pub fn is_open(&self) -> bool {
-        matches!(self, Arrivals::Open { .. })
+        matches!(self, Arrivals::Open { .. } | Arrivals::Log { .. })
     }
 }
+
+/// An access log whose requests are sent again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogSource {
+    /// The file, which may be compressed with gzip.
+    pub path: PathBuf,
+    /// Whether a response is good if it has the status of the log, instead of one of [`Plan::checks`].
+    pub expects_logged_status: bool,
+}
+
+/// The range of [`Arrivals::Log`]'s speed.
+pub const REPLAY_SPEEDS: RangeInclusive<f64> = 1.0..=10.0;
 
 /// How the arrivals of an open loop are spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,6 +208,7 @@ impl Plan {
             arrivals,
             stop,
             warmup: Duration::ZERO,
+            log: None,
             request: RequestShape::default(),
             connection: ConnectionPolicy::default(),
             checks: ResponseChecks::default(),
@@ -216,7 +244,7 @@ impl Plan {
                  servers with --vs"
             ));
         }
-        if self.stop == StopLimits::default() {
+        if self.stop == StopLimits::default() && self.log.is_none() {
             return impossible("a run needs an end: a number of requests or a time".to_owned());
         }
         let connections = u64::from(self.arrivals.connections());
@@ -237,11 +265,17 @@ impl Plan {
                     "a rate of {rate} requests per second: expected more than 0, at most 10 million"
                 ));
             }
+            (Arrivals::Log { speed, .. }, _) if !REPLAY_SPEEDS.contains(&speed) => {
+                return impossible(format!(
+                    "--speed {speed}: expected 1 (as in the log) to 10 (ten times as fast)"
+                ));
+            }
             _ => {}
         }
+        self.check_log()?;
         if self.think != Think::default() && self.arrivals.is_open() {
             return impossible(
-                "think time needs clients, and an open loop (--rate) has none".to_owned(),
+                "think time needs clients, and an open loop (--rate, --log) has none".to_owned(),
             );
         }
         if !(self.think.min >= 0.0 && self.think.min <= self.think.max && self.think.max < 86400.0)
@@ -270,6 +304,40 @@ impl Plan {
             if name.is_empty() || !name.bytes().all(token) || !value.is_field_value() {
                 return impossible(format!("`{name}: {value}` is not a header field"));
             }
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Returns an error if the plan has a log that cannot be replayed with the other settings.
+    fn check_log(&self) -> Result<(), BenchError> {
+        let impossible = |why: &str| Err(BenchError::Impossible(why.to_owned()));
+        let is_replay = matches!(self.arrivals, Arrivals::Log { .. });
+        if self.log.is_some() != is_replay {
+            return impossible("arrivals as in a log need a log, and a log needs them");
+        }
+        if !is_replay {
+            return Ok(());
+        }
+        if self.targets.len() > 1 {
+            return impossible("the paths come from the log, so one URL is enough");
+        }
+        let path = self.targets[0].path.text();
+        if path.contains('?') || !self.targets[0].path.is_constant() {
+            return impossible(
+                "with --log, the URL names the server, and maybe a path below which the log's paths are: \
+                 it has no query and no placeholders",
+            );
+        }
+        if self.request.method != "GET" || !self.request.body.is_empty() {
+            return impossible("the methods come from the log (GET and HEAD), and none has a body");
+        }
+        if !self.warmup.is_zero() {
+            return impossible("a log has no warm-up: its first request is measured");
+        }
+        if self.connection.proxy.is_some() {
+            return impossible("a log is replayed to the server itself, not through a proxy (-X)");
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! Every request is counted once: `sent = Σ outcomes that were sent + in_flight`, see [`Run::balance`].
 
 pub mod client_side;
+pub mod replay;
 pub mod server_side;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::outcome::Outcome;
 use crate::plan::Plan;
 
 pub use client_side::{ClientSide, Machine};
+pub use replay::Replay;
 pub use server_side::ServerSample;
 
 /// The version of the JSON. It is raised when a reader of the old format would misread the new one.
@@ -81,6 +83,9 @@ pub struct Run {
     pub server: Vec<ServerSample>,
     /// The machine that the generator ran on.
     pub machine: Machine,
+    /// What the replay of a log measured; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<Box<Replay>>,
     /// One record per request, if `Plan::keep_samples`. Not in the JSON.
     #[serde(skip)]
     pub samples: Vec<Sample>,

@@ -62,12 +62,7 @@ impl<E: StreamExchange> StreamClient<E> {
     pub fn new(random: XorshiftRandom) -> StreamClient<E> {
         StreamClient {
             exchange: RequestStage::Idle,
-            ticket: SendTicket {
-                seq: 0,
-                due: 0,
-                measured: false,
-                lag: None,
-            },
+            ticket: SendTicket::default(),
             times: RequestTimes::default(),
             since: 0,
             free_since: 0,
@@ -98,10 +93,19 @@ impl<E: StreamExchange> StreamClient<E> {
             UrlScheme::Https => "https",
         };
         let mut uri = format!("{scheme}://{}", target.authority).into_bytes();
-        target.path.render(&mut filling, &mut uri);
+        let replayed = self.ticket.replayed.as_deref();
+        match replayed {
+            // The URL of the command line is where the log's paths begin.
+            Some(request) => {
+                uri.extend_from_slice(target.path.text().trim_end_matches('/').as_bytes());
+                uri.extend_from_slice(request.target.as_bytes());
+            }
+            None => target.path.render(&mut filling, &mut uri),
+        }
+        let method = replayed.map_or(plan.request.method.as_str(), |request| request.method());
         let wrong = |e: &dyn std::fmt::Display| format!("the request cannot be written: {e}");
         let mut request = Request::builder()
-            .method(Method::from_bytes(plan.request.method.as_bytes()).map_err(|e| wrong(&e))?)
+            .method(Method::from_bytes(method.as_bytes()).map_err(|e| wrong(&e))?)
             .uri(uri.as_slice());
         let mut cookie = Vec::new();
         for (name, value) in request::fields(plan, target) {
@@ -136,6 +140,22 @@ impl<E: StreamExchange> StreamClient<E> {
         Ok(request)
     }
 
+    /// Counts how the request ended, if it comes from a log. `status` is 0 without a complete response.
+    pub fn count_replayed(
+        &mut self,
+        context: &mut ThreadContext,
+        outcome: Outcome,
+        status: u16,
+        now: u64,
+    ) {
+        if let Some(request) = self.ticket.replayed.take() {
+            let latency = now.saturating_sub(self.times.due);
+            context
+                .recorder
+                .count_replayed(&request, outcome, status, latency);
+        }
+    }
+
     /// Polls the response.
     pub fn progress(
         &mut self,
@@ -166,7 +186,9 @@ impl<E: StreamExchange> StreamClient<E> {
             let server = field(http::header::SERVER).filter(|_| wants_server);
             let status = response.status().as_u16();
             let length = field(http::header::CONTENT_LENGTH);
-            let has_body = !context.requests.head_only && status != 304;
+            let replayed = self.ticket.replayed.as_deref();
+            let head_only = replayed.map_or(context.requests.head_only, |request| request.head);
+            let has_body = !head_only && status != 304;
             let RequestStage::Head(exchange) =
                 std::mem::replace(&mut self.exchange, RequestStage::Idle)
             else {

@@ -233,12 +233,12 @@ impl<C: MultiplexedConnection> ClientFleet for MultiplexedFleet<C> {
             .recorder
             .count_begun(ticket.measured, now, ticket.lag);
         let slot = &mut self.clients[client as usize];
-        slot.ticket = ticket;
         slot.since = now;
         slot.times = RequestTimes {
             due: ticket.due,
             ..RequestTimes::default()
         };
+        slot.ticket = ticket;
         slot.exchange = RequestStage::Waiting;
         self.mark_dirty(client / self.streams);
         RequestStep::Working
@@ -529,7 +529,8 @@ impl<C: MultiplexedConnection> MultiplexedFleet<C> {
         let now = context.clock.now();
         let connection = &mut self.connections[(client / self.streams) as usize];
         let slot = &mut self.clients[client as usize];
-        let outcome = context.judge(answer.status, answer.length, &slot.body);
+        let replayed = slot.ticket.replayed.as_deref();
+        let outcome = context.judge(answer.status, answer.length, &slot.body, replayed);
         let counted = RecordedResponse {
             status: answer.status,
             length: answer.length,
@@ -549,6 +550,7 @@ impl<C: MultiplexedConnection> MultiplexedFleet<C> {
         context
             .recorder
             .count_ended(measured, outcome, slot.times, answer.status, now);
+        slot.count_replayed(context, outcome, answer.status, now);
         RequestStep::Ended { now, outcome }
     }
 
@@ -579,6 +581,7 @@ impl<C: MultiplexedConnection> MultiplexedFleet<C> {
         context
             .recorder
             .count_ended(measured, outcome, slot.times, 0, now);
+        slot.count_replayed(context, outcome, 0, now);
         RequestStep::Ended { now, outcome }
     }
 

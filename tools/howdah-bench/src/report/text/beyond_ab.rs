@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use super::line;
 use crate::driver;
 use crate::histogram::Histogram;
 use crate::plan::{Arrivals, Spacing};
@@ -11,10 +12,6 @@ use crate::report::formatting::{self, bytes, count, duration, ms, percent, rate}
 use crate::report::steadiness;
 use crate::run::Run;
 use crate::stats::{little, quantile};
-
-fn line(out: &mut String, name: &str, value: impl std::fmt::Display) {
-    let _ = writeln!(out, "  {name:<13} {value}");
-}
 
 /// Writes the part of the report that ab does not have.
 pub fn write(out: &mut String, run: &Run) {
@@ -28,6 +25,12 @@ pub fn write(out: &mut String, run: &Run) {
             "{} offered ({} asked for), {} achieved, {} good per second",
             rate(run.offered_rate()),
             rate(asked),
+            rate(run.achieved_rate()),
+            rate(run.good_rate())
+        ),
+        Arrivals::Log { .. } => format!(
+            "{} offered by the log, {} achieved, {} good per second",
+            rate(run.offered_rate()),
             rate(run.achieved_rate()),
             rate(run.good_rate())
         ),
@@ -93,6 +96,9 @@ pub fn mode(run: &Run) -> String {
         Arrivals::Closed { concurrency } => format!(
             "closed loop, {}: saturation, says nothing about latency at a given rate (--rate does)",
             formatting::plural(u64::from(concurrency), "client", "clients")
+        ),
+        Arrivals::Log { speed, .. } => format!(
+            "replay of a log at {speed} times its speed (open loop): latency counts from when a request was due"
         ),
         Arrivals::Open {
             rate: asked,
