@@ -8,7 +8,6 @@ use howdah_bench::driver::{BenchSession, SessionEvent};
 use howdah_bench::engine::{self, RunControl};
 use howdah_bench::error::BenchError;
 use howdah_bench::outcome::Outcome;
-use howdah_bench::plan::check::BodyCheck;
 use howdah_bench::plan::template::XorshiftRandom;
 use howdah_bench::plan::{Arrivals, LoadTarget, Plan, RequestTemplate, StopLimits};
 use serde::{Deserialize, Serialize};
@@ -24,6 +23,7 @@ use crate::journal::ComparisonJournal;
 use crate::site::PreparedSites;
 use crate::stack::{RunningStack, Stack, StackJob};
 use crate::suite::{Suite, SuitePage, SuiteSite};
+use crate::suite_page;
 
 /// The directory in a run's folder that contains its journals, one for each benchmark.
 pub const JOURNALS_DIRECTORY: &str = "measured";
@@ -178,6 +178,28 @@ impl SuiteSubject<'_> {
         cells
     }
 
+    /// Returns the path that is requested from the row's stack.
+    fn path<'b>(&'b self, arm: usize, page: &'b SuitePage) -> &'b str {
+        self.suite.rows[arm].path.as_ref().unwrap_or(&page.path)
+    }
+
+    /// Returns the host that requests for a page name.
+    fn host(&self, page: &SuitePage) -> &'static str {
+        match page.site {
+            SuiteSite::Wordpress => wordpress::HOST,
+            SuiteSite::Pages | SuiteSite::Database => "localhost",
+        }
+    }
+
+    fn wrong_page(&self, arm: usize, plan: &Plan, running: &RunningStack, got: String) -> LabError {
+        LabError::WrongPage {
+            stack: self.suite.rows[arm].stack.clone(),
+            url: plan.targets[0].text().to_owned(),
+            got,
+            log: running.log_tails(),
+        }
+    }
+
     fn not_measured(&self, arm: usize, why: BenchError) -> LabError {
         LabError::NotMeasured {
             stack: self.suite.rows[arm].stack.clone(),
@@ -218,6 +240,9 @@ impl ExperimentSubject for SuiteSubject<'_> {
             requests: Some(1),
             time: Some(Duration::from_secs(30)),
         };
+        let page = self.page(cell);
+        suite_page::check(page, self.host(page), running.address, self.path(arm, page))
+            .map_err(|got| self.wrong_page(arm, &one, running, got))?;
         let run = engine::run(&one, RunControl::default());
         let run = run.map_err(|error| self.not_measured(arm, error))?;
         if run.count(Outcome::Good) == 1 {
@@ -225,16 +250,12 @@ impl ExperimentSubject for SuiteSubject<'_> {
         }
         let outcomes: Vec<String> = run.outcomes.keys().map(ToString::to_string).collect();
         let status = run.document.first_status;
-        Err(LabError::WrongPage {
-            stack: self.suite.rows[arm].stack.clone(),
-            url: one.targets[0].text().to_owned(),
-            got: format!(
-                "{}{}",
-                outcomes.join(", "),
-                status.map_or(String::new(), |status| format!(", status {status}"))
-            ),
-            log: running.log_tails(),
-        })
+        let got = format!(
+            "{}{}",
+            outcomes.join(", "),
+            status.map_or(String::new(), |status| format!(", status {status}"))
+        );
+        Err(self.wrong_page(arm, &one, running, got))
     }
 
     fn window_plan(
@@ -245,7 +266,7 @@ impl ExperimentSubject for SuiteSubject<'_> {
         running: &RunningStack,
     ) -> Result<Plan, LabError> {
         let (page, load) = (self.page(cell), &self.suite.load);
-        let path = self.suite.rows[arm].path.as_ref().unwrap_or(&page.path);
+        let path = self.path(arm, page);
         let target = LoadTarget::parse(&format!("http://{}{path}", running.address));
         let target = target.map_err(|error| self.not_measured(arm, error))?;
         let stop = match self.budget.window(page, level) {
@@ -267,7 +288,8 @@ impl ExperimentSubject for SuiteSubject<'_> {
         let headers = page.headers.iter().filter_map(|line| line.split_once(':'));
         let headers = headers.map(|(n, v)| (n.to_owned(), RequestTemplate::new(v.trim())));
         plan.request.headers.extend(headers);
-        plan.checks.body = vec![BodyCheck::Contains(page.contains.clone())];
+        suite_page::prepare(page, self.host(page), running.address, path, &mut plan)
+            .map_err(|got| self.wrong_page(arm, &plan, running, got))?;
         Ok(plan)
     }
 

@@ -89,6 +89,22 @@ impl Suite {
                     .is_none_or(|path| path.starts_with('/')),
                 format!("page {}: beside does not begin with `/`", page.name),
             );
+            let special = [
+                page.coding.is_some(),
+                page.revalidate,
+                page.log.is_some() || !page.mix.is_empty(),
+            ];
+            rules.require(
+                special.iter().filter(|is| **is).count() <= 1,
+                format!(
+                    "page {}: only one of coding, revalidate, and log or mix is possible",
+                    page.name
+                ),
+            );
+            rules.require(
+                page.mix.iter().all(|path| path.starts_with('/')),
+                format!("page {}: mix: a path does not begin with `/`", page.name),
+            );
             rules.require(
                 !page.contains.is_empty(),
                 format!(
