@@ -1,11 +1,12 @@
-//! How the pages of a suite are requested that are more than a path: compressed, revalidated, or a mix.
+//! How the pages of a suite are requested that are more than a path: compressed, revalidated, a mix, or with all that
+//! they use.
 
 use std::io::Read;
 use std::net::SocketAddr;
 
 use flate2::read::MultiGzDecoder;
 use howdah_bench::plan::check::{BodyCheck, BodyPattern, StatusSet};
-use howdah_bench::plan::{LoadTarget, Plan, RequestTemplate};
+use howdah_bench::plan::{Arrivals, HttpProtocol, LoadTarget, PageLoad, Plan, RequestTemplate};
 
 use crate::app_compare::fetch::{FetchedResponse, fetch};
 use crate::suite::{PageCoding, SuitePage};
@@ -54,7 +55,47 @@ pub fn prepare(
         let targets: Result<Vec<_>, _> = page.mix.iter().map(target).collect();
         plan.targets = targets.map_err(|error| error.to_string())?;
     }
+    if !page.assets.is_empty() {
+        plan.connection.protocol = HttpProtocol::Http2;
+        for asset in &page.assets {
+            let target = LoadTarget::parse(&format!("http://{address}{asset}"));
+            plan.targets
+                .push(target.map_err(|error| error.to_string())?);
+        }
+        // The check of the body is for the page alone, and `first_page` has carried it out.
+        plan.checks.body.clear();
+        plan.page_load = Some(PageLoad {
+            priorities: page.priorities.clone(),
+        });
+        plan.connection.streams = parts(plan);
+        set_visitors(plan, plan.arrivals.connections());
+    }
     Ok(())
+}
+
+/// Returns the number of clients that a visitor has: one for each part of a page load.
+pub fn parts(plan: &Plan) -> u32 {
+    plan.page_load
+        .as_ref()
+        .map_or(1, |_| plan.targets.len() as u32)
+}
+
+/// Sets the number of visitors.
+pub fn set_visitors(plan: &mut Plan, visitors: u32) {
+    plan.arrivals = Arrivals::Closed {
+        concurrency: visitors * parts(plan),
+    };
+}
+
+/// Returns the plan of a page load without the page's assets, with the check of the page's body.
+pub fn first_page(page: &SuitePage, plan: &Plan) -> Plan {
+    let mut first = plan.clone();
+    first.targets.truncate(1);
+    first.page_load = None;
+    first.connection.streams = 1;
+    first.checks.body = vec![BodyCheck::Contains(page.contains.clone())];
+    set_visitors(&mut first, 1);
+    first
 }
 
 /// Checks by single requests that the stack does what the page asks for. The error is a sentence about its response.

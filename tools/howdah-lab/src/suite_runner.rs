@@ -10,6 +10,7 @@ use howdah_bench::error::BenchError;
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::template::XorshiftRandom;
 use howdah_bench::plan::{Arrivals, LoadTarget, Plan, RequestTemplate, StopLimits};
+use howdah_bench::run::Run;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
@@ -230,31 +231,37 @@ impl ExperimentSubject for SuiteSubject<'_> {
             ini: self.ini.clone(),
             ini_without_opcache: self.ini_without_opcache.clone(),
             howdah: self.howdah.clone(),
+            h2c: !self.page(cell).assets.is_empty(),
         };
         self.stack(arm).start(&job, &self.folder)
     }
 
     fn check(&self, arm: usize, cell: &Cell, running: &RunningStack) -> Result<(), LabError> {
         let mut one = self.window_plan(arm, cell, 1, running)?;
+        let parts = u64::from(suite_page::parts(&one));
         one.stop = StopLimits {
-            requests: Some(1),
+            requests: Some(parts),
             time: Some(Duration::from_secs(30)),
         };
         let page = self.page(cell);
         suite_page::check(page, self.host(page), running.address, self.path(arm, page))
             .map_err(|got| self.wrong_page(arm, &one, running, got))?;
+        if parts > 1 {
+            let mut first = suite_page::first_page(page, &one);
+            first.stop.requests = Some(1);
+            let run = engine::run(&first, RunControl::default());
+            let run = run.map_err(|error| self.not_measured(arm, error))?;
+            if run.count(Outcome::Good) != 1 {
+                let got = outcomes(&run);
+                return Err(self.wrong_page(arm, &first, running, got));
+            }
+        }
         let run = engine::run(&one, RunControl::default());
         let run = run.map_err(|error| self.not_measured(arm, error))?;
-        if run.count(Outcome::Good) == 1 {
+        if run.count(Outcome::Good) == parts {
             return Ok(());
         }
-        let outcomes: Vec<String> = run.outcomes.keys().map(ToString::to_string).collect();
-        let status = run.document.first_status;
-        let got = format!(
-            "{}{}",
-            outcomes.join(", "),
-            status.map_or(String::new(), |status| format!(", status {status}"))
-        );
+        let got = outcomes(&run);
         Err(self.wrong_page(arm, &one, running, got))
     }
 
@@ -294,11 +301,10 @@ impl ExperimentSubject for SuiteSubject<'_> {
     }
 
     fn warm_up_plan(&self, cell: &Cell, window: &Plan) -> Option<Plan> {
-        let clients = window.arrivals.connections().min(self.suite.children);
         let mut plan = window.clone();
-        plan.arrivals = Arrivals::Closed {
-            concurrency: clients,
-        };
+        let visitors = window.arrivals.connections() / suite_page::parts(window);
+        let clients = visitors.min(self.suite.children);
+        suite_page::set_visitors(&mut plan, clients);
         plan.stop = self.budget.warm_up(self.page(cell), clients)?;
         Some(plan)
     }
@@ -320,4 +326,15 @@ impl ExperimentSubject for SuiteSubject<'_> {
     fn knows_cpu(&self, arm: usize) -> bool {
         !self.stack(arm).loses_cpu()
     }
+}
+
+/// Names the outcomes of a run, and the status of its first response.
+fn outcomes(run: &Run) -> String {
+    let outcomes: Vec<String> = run.outcomes.keys().map(ToString::to_string).collect();
+    let status = run.document.first_status;
+    format!(
+        "{}{}",
+        outcomes.join(", "),
+        status.map_or(String::new(), |status| format!(", status {status}"))
+    )
 }

@@ -94,6 +94,7 @@ fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> 
     };
     null.warmup = Duration::ZERO;
     null.log = None;
+    null.page_load = None;
     null.checks = ResponseChecks::default();
     null.think = Default::default();
     null.observe = Observe::default();

@@ -5,6 +5,7 @@
 //!   [`stream`], [`tls`], [`socket`]: its bytes; [`request`], [`cookies`]: the requests it sends.
 //! - [`client_fleet`]: the clients of a thread, whatever protocol they speak; [`multiplex`]: those that share
 //!   connections, over [`h2`] or [`h3`].
+//! - [`page_load`]: the order of a page and its parts.
 //! - [`arrivals`]: when requests are due; [`clock`]: the time. [`recorder`]: counts; [`collector`]: merges the counts.
 //! - [`transcript`]: prints the requests and responses.
 //! - [`null`]: a server that does nothing, for the highest rate that the generator can reach. [`machine`],
@@ -24,6 +25,7 @@ mod machine;
 mod multiplex;
 pub mod null;
 mod observe;
+mod page_load;
 mod recorder;
 mod request;
 mod schedstat;

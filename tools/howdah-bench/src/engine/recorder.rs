@@ -87,6 +87,7 @@ pub struct Tallies {
     pub sent: u64,
     pub unsent: u64,
     pub replay: Option<Box<Replay>>,
+    pub page_loads: Option<Histogram>,
     /// The integral of the number of requests in progress over time, in nanoseconds.
     pub in_flight_integral: u64,
 }
@@ -128,6 +129,7 @@ impl Recorder {
                 sent: 0,
                 unsent: 0,
                 replay: None,
+                page_loads: None,
                 in_flight_integral: 0,
             },
             second: RecordedSecond::new(0),
@@ -163,6 +165,13 @@ impl Recorder {
                 self.total.send_lag.record(lag);
                 self.second.lag_max = self.second.lag_max.max(lag);
             }
+        }
+    }
+
+    /// Counts the load of a page whose parts all had good responses. `begun` is when the page was requested.
+    pub fn count_page_load(&mut self, begun: u64, took: u64) {
+        if self.is_measured(begun) {
+            self.total.page_loads.get_or_insert_default().record(took);
         }
     }
 

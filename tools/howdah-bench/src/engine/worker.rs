@@ -17,6 +17,7 @@ use super::client_fleet::ClientFleet;
 use super::clock::{MILLISECOND, SECOND};
 use super::connection::{RequestStep, SendTicket};
 use super::context::{RunState, ThreadContext};
+use super::page_load::{NextPart, PageLoads};
 use super::recorder::{RecordedSecond, Tallies};
 use super::request::Requests;
 use super::schedstat::Schedstat;
@@ -61,6 +62,7 @@ pub struct LoadWorker<F> {
     /// How many clients have a request or are pausing.
     active: u64,
     arrivals: Option<ArrivalSource>,
+    page_loads: Option<PageLoads>,
     waiting: VecDeque<Arrival>,
     idle: Vec<u32>,
     /// The pausing clients, ordered by the time at which the pause ends.
@@ -106,6 +108,8 @@ impl<F: ClientFleet> LoadWorker<F> {
         let timeout = plan.connection.timeout.as_nanos() as u64;
         let from = shared.measured_from;
         let fleet = F::new(&plan, thread);
+        let parts = plan.targets.len() as u32;
+        let page_loads = plan.page_load.as_ref().map(|_| PageLoads::new(parts, most));
         let context = ThreadContext::new(plan, shared, peer, tls, requests, thread)?;
         let alarm = LoopAlarm::new(&context.epoll)?;
         Ok(LoadWorker {
@@ -116,6 +120,7 @@ impl<F: ClientFleet> LoadWorker<F> {
             max_clients: most,
             active: 0,
             arrivals,
+            page_loads,
             waiting: VecDeque::new(),
             idle: Vec::new(),
             pauses: BinaryHeap::new(),
@@ -138,8 +143,15 @@ impl<F: ClientFleet> LoadWorker<F> {
         if self.arrivals.is_none() {
             for index in 0..self.max_clients {
                 self.fleet.add();
-                self.active += 1;
-                self.begin_next(index, now);
+                // The other parts of a page are requested when the page has arrived.
+                if self
+                    .page_loads
+                    .as_ref()
+                    .is_none_or(|loads| loads.is_page(index))
+                {
+                    self.active += 1;
+                    self.begin_next(index, now);
+                }
             }
         }
         loop {
@@ -216,6 +228,11 @@ impl<F: ClientFleet> LoadWorker<F> {
 
     /// Decides what a client does after its request has ended.
     fn handle_request_end(&mut self, index: u32, outcome: Outcome, now: u64) {
+        if let Some(loads) = &mut self.page_loads {
+            let next = loads.end(index, outcome == Outcome::Good, now);
+            self.handle_part_end(next, outcome, now);
+            return;
+        }
         // Without this pause, a client that gets no connection would retry at once and use up the CPU time that is
         // measured.
         let pause = if outcome.kind() == OutcomeStage::Connect {
@@ -227,6 +244,40 @@ impl<F: ClientFleet> LoadWorker<F> {
             self.pause(index, pause);
         } else {
             self.begin_next(index, now);
+        }
+    }
+
+    /// Continues a page load after one of its parts has ended.
+    fn handle_part_end(&mut self, next: NextPart, outcome: Outcome, now: u64) {
+        self.active -= 1;
+        match next {
+            NextPart::Nothing => {}
+            NextPart::Others { first, last } => {
+                for client in first..=last {
+                    self.active += 1;
+                    self.begin_next(client, now);
+                }
+            }
+            NextPart::Page {
+                client,
+                took,
+                begun,
+            } => {
+                if let Some(took) = took {
+                    self.context.recorder.count_page_load(begun, took);
+                }
+                self.active += 1;
+                let pause = if outcome.kind() == OutcomeStage::Connect {
+                    MILLISECOND
+                } else {
+                    self.think()
+                };
+                if pause > 0 {
+                    self.pause(client, pause);
+                } else {
+                    self.begin_next(client, now);
+                }
+            }
         }
     }
 
@@ -274,6 +325,9 @@ impl<F: ClientFleet> LoadWorker<F> {
                 return got;
             };
             got = true;
+            if let Some(loads) = &mut self.page_loads {
+                loads.begin(index, now);
+            }
             let step = self.fleet.begin(&mut self.context, index, ticket, now);
             match step {
                 RequestStep::Working => return got,

@@ -35,6 +35,9 @@ pub struct Plan {
     /// The log to replay, with [`Arrivals::Log`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<LogSource>,
+    /// Whether the clients load whole pages; `None`: each client requests the targets in turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_load: Option<PageLoad>,
     /// The method, the headers and the body.
     pub request: RequestShape,
     /// The protocol, the connection and its TLS settings.
@@ -119,6 +122,16 @@ pub struct LogSource {
     pub path: PathBuf,
     /// Whether a response is good if it has the status of the log, instead of one of [`Plan::checks`].
     pub expects_logged_status: bool,
+}
+
+/// Loads of whole pages, as browsers load them over HTTP/2 and HTTP/3: a visitor requests the first target, and when its
+/// response is complete, all other targets at once on the same connection. When these have ended, too, the visitor loads
+/// the page again. Closed loop only; every visitor has one connection with a stream for each target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageLoad {
+    /// The value of the `Priority` header (RFC 9218) for each target, in their order; empty for none. If there are
+    /// fewer values than targets, the last is for the rest.
+    pub priorities: Vec<String>,
 }
 
 /// The range of [`Arrivals::Log`]'s speed.
@@ -209,6 +222,7 @@ impl Plan {
             stop,
             warmup: Duration::ZERO,
             log: None,
+            page_load: None,
             request: RequestShape::default(),
             connection: ConnectionPolicy::default(),
             checks: ResponseChecks::default(),
@@ -273,6 +287,7 @@ impl Plan {
             _ => {}
         }
         self.check_log()?;
+        self.check_page_load()?;
         if self.think != Think::default() && self.arrivals.is_open() {
             return impossible(
                 "think time needs clients, and an open loop (--rate, --log) has none".to_owned(),
@@ -310,6 +325,35 @@ impl Plan {
 }
 
 impl Plan {
+    /// Returns an error if the plan has page loads that do not fit its other settings.
+    fn check_page_load(&self) -> Result<(), BenchError> {
+        let impossible = |why: &str| Err(BenchError::Impossible(why.to_owned()));
+        let Some(load) = &self.page_load else {
+            return Ok(());
+        };
+        let parts = self.targets.len() as u32;
+        let Arrivals::Closed { concurrency } = self.arrivals else {
+            return impossible("page loads need a closed loop");
+        };
+        if !self.connection.protocol.is_multiplexed() || parts < 2 {
+            return impossible("a page load has several targets, over HTTP/2 or HTTP/3");
+        }
+        let visitors = concurrency / parts;
+        if self.connection.streams != parts
+            || concurrency != visitors * parts
+            || visitors % self.threads as u32 != 0
+        {
+            return impossible(
+                "page loads need a stream for each target, and as many visitors on each thread",
+            );
+        }
+        let value = |text: &String| RequestTemplate::new(text.as_str()).is_field_value();
+        if !load.priorities.iter().all(value) {
+            return impossible("a priority is not the value of a header");
+        }
+        Ok(())
+    }
+
     /// Returns an error if the plan has a log that cannot be replayed with the other settings.
     fn check_log(&self) -> Result<(), BenchError> {
         let impossible = |why: &str| Err(BenchError::Impossible(why.to_owned()));

@@ -83,6 +83,10 @@ pub struct Run {
     pub server: Vec<ServerSample>,
     /// The machine that the generator ran on.
     pub machine: Machine,
+    /// The times of page loads whose responses were all good, from the request of the page to the end of its last part;
+    /// `None` if the plan has no page loads, or none was complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_loads: Option<Histogram>,
     /// What the replay of a log measured; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Box<Replay>>,

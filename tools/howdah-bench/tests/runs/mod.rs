@@ -92,6 +92,7 @@ fn empty(arrivals: Arrivals, seconds: f64) -> Run {
         },
         samples: Vec::new(),
         replay: None,
+        page_loads: None,
     }
 }
 

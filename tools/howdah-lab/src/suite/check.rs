@@ -93,17 +93,28 @@ impl Suite {
                 page.coding.is_some(),
                 page.revalidate,
                 page.log.is_some() || !page.mix.is_empty(),
+                !page.assets.is_empty(),
             ];
             rules.require(
                 special.iter().filter(|is| **is).count() <= 1,
                 format!(
-                    "page {}: only one of coding, revalidate, and log or mix is possible",
+                    "page {}: only one of coding, revalidate, assets, and log or mix is possible",
                     page.name
                 ),
             );
             rules.require(
-                page.mix.iter().all(|path| path.starts_with('/')),
-                format!("page {}: mix: a path does not begin with `/`", page.name),
+                page.mix
+                    .iter()
+                    .chain(&page.assets)
+                    .all(|path| path.starts_with('/')),
+                format!(
+                    "page {}: mix, assets: a path does not begin with `/`",
+                    page.name
+                ),
+            );
+            rules.require(
+                page.priorities.is_empty() || !page.assets.is_empty(),
+                format!("page {}: priorities are for a page with assets", page.name),
             );
             rules.require(
                 !page.contains.is_empty(),

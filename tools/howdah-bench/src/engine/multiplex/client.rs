@@ -82,7 +82,13 @@ impl<E: StreamExchange> StreamClient<E> {
     ) -> Result<Request<()>, String> {
         let plan = &context.plan;
         let seq = self.ticket.seq;
-        let target = &plan.targets[(seq.saturating_sub(1) % plan.targets.len() as u64) as usize];
+        let targets = plan.targets.len() as u64;
+        // In a page load, each client of a connection has a part of the page.
+        let at = match &plan.page_load {
+            Some(_) => u64::from(number) % targets,
+            None => seq.saturating_sub(1) % targets,
+        } as usize;
+        let target = &plan.targets[at];
         let mut filling = PlaceholderValues {
             seq,
             client: number * context.threads + context.thread + 1,
@@ -107,6 +113,11 @@ impl<E: StreamExchange> StreamClient<E> {
         let mut request = Request::builder()
             .method(Method::from_bytes(method.as_bytes()).map_err(|e| wrong(&e))?)
             .uri(uri.as_slice());
+        let priorities = plan.page_load.as_ref().map(|load| &load.priorities);
+        let priority = priorities.and_then(|all| all.get(at).or(all.last()));
+        if let Some(priority) = priority.filter(|priority| !priority.is_empty()) {
+            request = request.header("priority", priority.as_str());
+        }
         let mut cookie = Vec::new();
         for (name, value) in request::fields(plan, target) {
             let mut bytes = Vec::new();

@@ -43,6 +43,10 @@ pub fn write(out: &mut String, run: &Run) {
     line(out, "rates", rates);
     outcomes(out, run);
     line(out, "percentiles", percentiles(&run.latency()));
+    if let Some(loads) = &run.page_loads {
+        let text = format!("{} complete, {}", count(loads.len()), percentiles(loads));
+        line(out, "page loads", text);
+    }
     line(out, "steadiness", steadiness::sentence(run));
     if run.in_flight.count + run.in_flight.connecting > 0 || run.unsent > 0 {
         line(out, "at the end", at_the_end(run));
