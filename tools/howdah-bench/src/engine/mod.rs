@@ -58,7 +58,7 @@ use recorder::RecordedSecond;
 use request::Requests;
 use socket::ServerPeer;
 use tls::TlsClient;
-use worker::{LoadWorker, WorkerResult};
+use worker::{LoadWorker, WorkerResult, WorkerShare};
 
 pub use clock::SECOND as NANOSECONDS_PER_SECOND;
 pub use worker::MAX_WAITING_ARRIVALS;
@@ -135,8 +135,10 @@ fn execute<F: ClientFleet>(plan: &Plan, control: RunControl<'_>) -> Result<Run, 
             peer.clone(),
             tls.clone(),
             requests.clone(),
-            thread,
-            log_arrivals.next(),
+            WorkerShare {
+                thread,
+                log: log_arrivals.next(),
+            },
             sender.clone(),
         )?);
     }

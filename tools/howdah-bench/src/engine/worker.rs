@@ -49,6 +49,15 @@ pub struct WorkerResult {
     pub used: Schedstat,
 }
 
+/// The part of a run that one worker has.
+#[derive(Debug)]
+pub struct WorkerShare {
+    /// The worker's number, from 0.
+    pub thread: usize,
+    /// Its requests of the log, if a log is replayed.
+    pub log: Option<LogArrivals>,
+}
+
 /// A thread of the generator, with the clients it drives.
 #[derive(Debug)]
 pub struct LoadWorker<F> {
@@ -86,8 +95,7 @@ impl<F: ClientFleet> LoadWorker<F> {
         peer: ServerPeer,
         tls: Option<Arc<TlsClient>>,
         requests: Arc<Requests>,
-        thread: usize,
-        log: Option<LogArrivals>,
+        WorkerShare { thread, log }: WorkerShare,
         intervals: Sender<RecordedSecond>,
     ) -> Result<LoadWorker<F>, BenchError> {
         let threads = plan.threads;
@@ -568,8 +576,10 @@ mod tests {
             peer,
             None,
             requests,
-            0,
-            None,
+            WorkerShare {
+                thread: 0,
+                log: None,
+            },
             intervals,
         )
         .unwrap();

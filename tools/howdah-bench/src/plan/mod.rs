@@ -341,7 +341,7 @@ impl Plan {
         let visitors = concurrency / parts;
         if self.connection.streams != parts
             || concurrency != visitors * parts
-            || visitors % self.threads as u32 != 0
+            || !visitors.is_multiple_of(self.threads as u32)
         {
             return impossible(
                 "page loads need a stream for each target, and as many visitors on each thread",
