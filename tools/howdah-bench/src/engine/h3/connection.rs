@@ -94,7 +94,8 @@ impl MultiplexedConnection for Http3Connection {
         let fd = socket::open_udp(address, &context.plan.connection)
             .map_err(|e| ConnectFailure::new(socket::connect_outcome(e), e))?;
         let udp = UdpSocketState::new(UdpSockRef::from(&fd)).map_err(|e| failed(&e))?;
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+        // A UDP socket reports after every datagram that it accepts more, so that is watched only when it is full.
+        let flags = EventFlags::IN | EventFlags::ET;
         let data = EventData::new_u64(self.state.token());
         epoll::add(&context.epoll, &fd, data, flags).map_err(|e| failed(&e))?;
         let mut endpoint = Endpoint::new(EndpointConfig::default().into(), None, true, None);
@@ -115,8 +116,15 @@ impl MultiplexedConnection for Http3Connection {
         self.transmit().map_err(|e| socket_failure(&e))
     }
 
-    fn event(&mut self, context: &mut ThreadContext, _: EventFlags) -> Result<(), ConnectFailure> {
-        if let Err(error) = self.receive(context) {
+    fn event(
+        &mut self,
+        context: &mut ThreadContext,
+        flags: EventFlags,
+    ) -> Result<(), ConnectFailure> {
+        let arrived = EventFlags::IN | EventFlags::ERR | EventFlags::HUP;
+        if flags.intersects(arrived)
+            && let Err(error) = self.receive(context)
+        {
             if self.state.phase == ConnectionPhase::Handshake {
                 return Err(socket_failure(&error));
             }
@@ -197,6 +205,12 @@ impl MultiplexedConnection for Http3Connection {
         let Some(quic) = &self.quic else {
             return;
         };
+        if quic.unsent.is_some() {
+            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+            let data = EventData::new_u64(self.state.token());
+            // This fails only for a descriptor that is not watched, and this one is.
+            let _ = epoll::modify(&context.epoll, &quic.fd, data, flags);
+        }
         let mut state = quic.handle.state();
         let (received, sent) = (state.received, state.sent);
         (state.received, state.sent) = (0, 0);
