@@ -4,6 +4,9 @@
 use howdah_bench::command::planning;
 use howdah_bench::experiment::SavedDocument;
 use howdah_bench::plan::{LoadTarget, StatusSet, TargetAddress};
+use howdah_bench::replay::ReplayedRequest;
+use howdah_bench::replay::line::{self, LoggedRequest};
+use howdah_bench::replay::order::{ArrivalOrder, TimedRequest};
 use howdah_bench::response::{
     ConnectionEndEffect, ResponseFault, ResponsePartSink, ResponseReader,
 };
@@ -132,4 +135,49 @@ pub fn bench_words(data: &[u8]) {
     if let Ok(margin) = planning::margin(text) {
         assert!(margin > 0.0 && margin < 1.0);
     }
+}
+
+/// Checks that a log can only make the load tester request paths that every version of HTTP can carry, that every
+/// request of the log is released exactly once, and that none is due before an earlier one.
+pub fn bench_log(data: &[u8]) {
+    let mut order = ArrivalOrder::default();
+    let (mut taken, mut released, mut last) = (0, 0, i64::MIN);
+    let mut release = |at: i64, _: ReplayedRequest| {
+        assert!(at >= last, "{at} after {last}");
+        last = at;
+        released += 1;
+    };
+    for (number, bytes) in (1..).zip(data.split(|b| *b == b'\n')) {
+        let Ok(line) = line::parse(bytes) else {
+            continue;
+        };
+        assert!((100..1000).contains(&line.status), "{}", line.status);
+        let LoggedRequest::Page { head, target } = line.request else {
+            continue;
+        };
+        assert!(target.starts_with('/'), "{target}");
+        assert!(
+            target
+                .bytes()
+                .all(|b| b.is_ascii_graphic() && !b"\"#{}".contains(&b))
+        );
+        let uri = http::Uri::try_from(format!("https://localhost{target}")).expect("a path");
+        assert_eq!(uri.host(), Some("localhost"));
+        taken += 1;
+        let request = ReplayedRequest {
+            head,
+            target,
+            status: line.status,
+            line: number,
+        };
+        let timed = TimedRequest {
+            time: line.time,
+            whole_second: line.whole_second,
+            duration: line.duration,
+            request,
+        };
+        order.push(timed, &mut release);
+    }
+    order.finish(&mut release);
+    assert_eq!(released, taken);
 }

@@ -7,6 +7,7 @@
 //! - [`histogram`]: latencies, in constant memory.
 //! - [`stats`]: intervals, verdicts and models: what the figures mean.
 //! - [`experiment`]: several runs: comparison, sweep, search. [`slo`]: the objective of a search or a run.
+//! - [`replay`]: requests of an access log.
 //! - [`response`]: parses responses of HTTP/1.x.
 //! - [`engine`]: sends the requests and counts the outcomes; HTTP/1.x over epoll.
 //! - [`report`]: the reports: text, files, pages.
@@ -24,6 +25,7 @@ pub mod experiment;
 pub mod histogram;
 pub mod outcome;
 pub mod plan;
+pub mod replay;
 pub mod report;
 pub mod response;
 pub mod run;

@@ -70,6 +70,11 @@ fn target_corpus() {
     exercise("bench_target", bench_checks::bench_target);
 }
 
+#[test]
+fn access_log_corpus() {
+    exercise("bench_log", bench_checks::bench_log);
+}
+
 /// A saved run is long, and a report on it takes time, so there are fewer of each.
 #[test]
 fn saved_run_corpus() {

@@ -13,7 +13,7 @@ use howdah_bench::error::BenchError;
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
 use howdah_bench::plan::{
-    Arrivals, HttpProtocol, LoadTarget, Plan, Spacing, StopLimits, TlsVersion,
+    Arrivals, HttpProtocol, LoadTarget, PageLoad, Plan, Spacing, StopLimits, TlsVersion,
 };
 use howdah_bench::run::Run;
 use rustls::pki_types::pem::PemObject;
@@ -373,7 +373,13 @@ async fn answer(
             .unwrap();
         body.extend_from_slice(&data);
     }
-    let status = if path == "/500" { 500 } else { 200 };
+    let priority = request.headers().get("priority");
+    let status = match path.as_str() {
+        "/500" => 500,
+        "/page" if priority.is_some_and(|value| value != "u=0") => 400,
+        part if part.starts_with("/part") && priority.is_none_or(|value| value != "u=5, i") => 400,
+        _ => 200,
+    };
     let response = http::Response::builder()
         .status(status)
         .header("server", "h2");
@@ -513,5 +519,45 @@ fn http2_against_another_protocol_is_named() {
         "{:?} {:?}",
         run.outcomes.keys(),
         run.reasons
+    );
+}
+
+#[test]
+fn page_loads_request_a_page_and_then_its_parts() {
+    let server = http2_server();
+    let mut plan = http2_plan(&server, "/page", 8, 400);
+    for part in 1..4 {
+        let url = format!("http://{}/part{part}", server.address);
+        plan.targets.push(LoadTarget::parse(&url).unwrap());
+    }
+    plan.connection.streams = 4;
+    plan.page_load = Some(PageLoad {
+        priorities: vec!["u=0".to_owned(), "u=5, i".to_owned()],
+    });
+    let loaded = measure(&plan);
+    assert_eq!(
+        (loaded.good(), loaded.errors()),
+        (400, 0),
+        "{:?}",
+        loaded.reasons
+    );
+    assert_eq!(loaded.connections.opened, 2);
+    let loads = loaded.page_loads.as_ref().unwrap();
+    assert!((98..=100).contains(&loads.len()), "{}", loads.len());
+    // A load takes longer than any of its parts.
+    assert!(loads.quantile(0.5) > loaded.latency().quantile(0.5));
+
+    // A page that cannot be loaded is requested again, and its parts are not.
+    let mut broken = plan.clone();
+    broken.targets[0] = LoadTarget::parse(&format!("http://{}/500", server.address)).unwrap();
+    let failed = measure(&broken);
+    assert_eq!(failed.count(Outcome::Status5xx), 400);
+    assert_eq!(failed.page_loads, None);
+
+    plan.connection.streams = 3;
+    let error = run(&plan, RunControl::default()).unwrap_err();
+    assert!(
+        error.to_string().contains("a stream for each target"),
+        "{error}"
     );
 }

@@ -252,7 +252,16 @@ mod tests {
     fn quick_budget_can_prove_each_question() {
         // The fourth benchmark asks which rates stay flat, which is a ratio of levels and needs no pairs; its windows
         // are long, so there are few of them.
-        for name in ["b1", "b2", "b3", "b5", "hello", "cache", "cache-miss"] {
+        for name in [
+            "b1",
+            "b2",
+            "b3",
+            "b5",
+            "hello",
+            "cache",
+            "cache-miss",
+            "web",
+        ] {
             let suite = Suite::built_in(name).unwrap();
             let budget = RunBudget::quick().with(&suite.quick);
             let all = suite.pages.len();

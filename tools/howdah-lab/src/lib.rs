@@ -10,7 +10,7 @@
 //! - [`stack`]: the stacks, by name; each declares the programs that it needs and starts itself.
 //! - [`suite`]: a benchmark as data; the five are part of the program.
 //! - [`experiment`]: the loop of all comparisons: arms in turns, cells, blocks, journal.
-//! - [`suite_runner`]: a suite as an experiment; [`budget`]: how long and how often; [`site`]: the served pages;
+//! - [`suite_runner`]: a suite as an experiment; `suite_page`: its pages that are more than a path; [`budget`]: how long and how often; [`site`]: the served pages;
 //!   [`ceiling`]: whether the load tester was the bottleneck.
 //! - [`table`]: from windows to rows, with verdicts that `adjust` corrects for their number; [`answer`]: the answers to
 //!   the questions of a suite; [`report`]: text, pages and Markdown; [`saved`]: reads saved results.
@@ -42,6 +42,7 @@ pub mod saved;
 pub mod site;
 pub mod stack;
 pub mod suite;
+mod suite_page;
 pub mod suite_runner;
 pub mod table;
 pub mod url_compare;

@@ -3,13 +3,16 @@
 
 mod check;
 
+use std::path::Path;
+
+use howdah_bench::replay::line::{self, LoggedRequest};
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
 /// The benchmarks that are part of the program, by name. The five of published posts come first; they are measured if
 /// none is named.
-pub const BUILT_IN: [(&str, &str); 8] = [
+pub const BUILT_IN: [(&str, &str); 9] = [
     ("b1", include_str!("../../../benchmarks/b1.toml")),
     ("b2", include_str!("../../../benchmarks/b2.toml")),
     ("b3", include_str!("../../../benchmarks/b3.toml")),
@@ -21,7 +24,14 @@ pub const BUILT_IN: [(&str, &str); 8] = [
         "cache-miss",
         include_str!("../../../benchmarks/cache-miss.toml"),
     ),
+    ("web", include_str!("../../../benchmarks/web.toml")),
 ];
+
+/// The access logs of the benchmarks that are part of the program, by the name in their files.
+const BUILT_IN_LOGS: [(&str, &str); 1] = [("web.log", include_str!("../../../benchmarks/web.log"))];
+
+/// The maximum number of requests that are taken from an access log.
+const MAX_MIX: usize = 10_000;
 
 /// The five benchmarks of published posts, by name.
 pub const FIVE: [&str; 5] = ["b1", "b2", "b3", "b4", "b5"];
@@ -155,6 +165,39 @@ pub struct SuitePage {
     /// are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<String>,
+    /// The coding that the client accepts and the response must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coding: Option<PageCoding>,
+    /// Whether the client already has the page: it sends the validators of a response, and expects a 304.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub revalidate: bool,
+    /// An access log, relative to the suite's file: its GET requests with status 200 are the mix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// The paths that are requested in turn, in place of `path`, which is the page that is checked first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mix: Vec<String>,
+    /// The paths that the page uses: visitors load the page and then these, on one connection with HTTP/2.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assets: Vec<String>,
+    /// The `Priority` headers of the page and of each asset (RFC 9218); the last one is also for the rest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub priorities: Vec<String>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// A coding of a response's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum PageCoding {
+    /// gzip (RFC 1952).
+    Gzip,
+    /// Brotli (RFC 7932).
+    Br,
 }
 
 /// A stack that the benchmark measures.
@@ -219,13 +262,48 @@ impl Suite {
             file: file.to_owned(),
             mistakes,
         };
-        let suite: Suite = toml::from_str(text).map_err(|error| wrong(vec![error.to_string()]))?;
-        let mistakes = suite.mistakes();
+        let mut suite: Suite =
+            toml::from_str(text).map_err(|error| wrong(vec![error.to_string()]))?;
+        let mut mistakes = suite.mistakes();
+        mistakes.extend(suite.read_logs(file));
         if mistakes.is_empty() {
             Ok(suite)
         } else {
             Err(wrong(mistakes))
         }
+    }
+
+    /// Takes the mixes from the access logs that the pages name. Returns the mistakes, a sentence each.
+    fn read_logs(&mut self, file: &str) -> Vec<String> {
+        let mut mistakes = Vec::new();
+        for page in &mut self.pages {
+            let Some(name) = &page.log else { continue };
+            let own = BUILT_IN_LOGS.iter().find(|(known, _)| known == name);
+            let is_built_in = BUILT_IN
+                .iter()
+                .any(|(known, _)| format!("benchmarks/{known}.toml") == file);
+            let text = match own {
+                Some((_, text)) if is_built_in => Ok(text.as_bytes().to_vec()),
+                _ => {
+                    let directory = Path::new(file).parent().unwrap_or(Path::new(""));
+                    std::fs::read(directory.join(name))
+                }
+            };
+            match text {
+                Ok(text) => page.mix = paths_of(&text),
+                Err(error) => {
+                    mistakes.push(format!("page {}: log {name}: {error}", page.name));
+                    continue;
+                }
+            }
+            if page.mix.is_empty() {
+                mistakes.push(format!(
+                    "page {}: log {name} has no GET request with status 200",
+                    page.name
+                ));
+            }
+        }
+        mistakes
     }
 
     /// Removes all other pages, and the post's figures about them.
@@ -248,6 +326,22 @@ impl Suite {
                 && figure.concurrency.is_none_or(|c| c == concurrency)
         })
     }
+}
+
+/// Returns the paths of a log's GET requests with status 200, in their order.
+fn paths_of(log: &[u8]) -> Vec<String> {
+    let lines = log.split(|byte| *byte == b'\n');
+    let paths = lines.filter_map(|bytes| match line::parse(bytes) {
+        Ok(line) if line.status == 200 => match line.request {
+            LoggedRequest::Page {
+                head: false,
+                target,
+            } => Some(target),
+            _ => None,
+        },
+        _ => None,
+    });
+    paths.take(MAX_MIX).collect()
 }
 
 /// Returns the names of the built-in benchmarks, for messages.
@@ -277,6 +371,31 @@ mod tests {
                 assert!(found, "{name}: {}", row.stack);
             }
         }
+    }
+
+    #[test]
+    fn mix_is_taken_from_a_log() {
+        let web = Suite::built_in("web").unwrap();
+        let page = web.pages.iter().find(|page| page.log.is_some()).unwrap();
+        assert!(page.mix.len() > 50, "{}", page.mix.len());
+        assert!(page.mix.iter().all(|path| path.starts_with('/')));
+
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("mine.toml");
+        let text = BUILT_IN[8].1.replace("web.log", "mine.log");
+        let parsed = || Suite::parse(file.to_str().unwrap(), &text);
+        assert!(parsed().unwrap_err().to_string().contains("mine.log"));
+        let line = |request: &str, status: u16| {
+            format!("::1 - - [29/Nov/2026:09:03:32 +0000] \"{request}\" {status} 1\n")
+        };
+        let mut log = line("GET /a HTTP/1.1", 404) + &line("POST /b HTTP/1.1", 200);
+        std::fs::write(directory.path().join("mine.log"), &log).unwrap();
+        assert!(parsed().unwrap_err().to_string().contains("no GET request"));
+        log += &(line("GET /c?d HTTP/1.1", 200) + &line("GET /e HTTP/1.1", 200));
+        std::fs::write(directory.path().join("mine.log"), &log).unwrap();
+        let pages = parsed().unwrap().pages;
+        let mix = &pages.iter().find(|page| page.log.is_some()).unwrap().mix;
+        assert_eq!(*mix, ["/c?d", "/e"]);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use howdah_bench::driver::{BenchSession, SessionEvent};
 use howdah_bench::engine::{self, RunControl};
 use howdah_bench::error::BenchError;
 use howdah_bench::outcome::Outcome;
-use howdah_bench::plan::check::BodyCheck;
 use howdah_bench::plan::template::XorshiftRandom;
 use howdah_bench::plan::{Arrivals, LoadTarget, Plan, RequestTemplate, StopLimits};
+use howdah_bench::run::Run;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
@@ -24,6 +24,7 @@ use crate::journal::ComparisonJournal;
 use crate::site::PreparedSites;
 use crate::stack::{RunningStack, Stack, StackJob};
 use crate::suite::{Suite, SuitePage, SuiteSite};
+use crate::suite_page;
 
 /// The directory in a run's folder that contains its journals, one for each benchmark.
 pub const JOURNALS_DIRECTORY: &str = "measured";
@@ -178,6 +179,28 @@ impl SuiteSubject<'_> {
         cells
     }
 
+    /// Returns the path that is requested from the row's stack.
+    fn path<'b>(&'b self, arm: usize, page: &'b SuitePage) -> &'b str {
+        self.suite.rows[arm].path.as_ref().unwrap_or(&page.path)
+    }
+
+    /// Returns the host that requests for a page name.
+    fn host(&self, page: &SuitePage) -> &'static str {
+        match page.site {
+            SuiteSite::Wordpress => wordpress::HOST,
+            SuiteSite::Pages | SuiteSite::Database => "localhost",
+        }
+    }
+
+    fn wrong_page(&self, arm: usize, plan: &Plan, running: &RunningStack, got: String) -> LabError {
+        LabError::WrongPage {
+            stack: self.suite.rows[arm].stack.clone(),
+            url: plan.targets[0].text().to_owned(),
+            got,
+            log: running.log_tails(),
+        }
+    }
+
     fn not_measured(&self, arm: usize, why: BenchError) -> LabError {
         LabError::NotMeasured {
             stack: self.suite.rows[arm].stack.clone(),
@@ -208,33 +231,38 @@ impl ExperimentSubject for SuiteSubject<'_> {
             ini: self.ini.clone(),
             ini_without_opcache: self.ini_without_opcache.clone(),
             howdah: self.howdah.clone(),
+            h2c: !self.page(cell).assets.is_empty(),
         };
         self.stack(arm).start(&job, &self.folder)
     }
 
     fn check(&self, arm: usize, cell: &Cell, running: &RunningStack) -> Result<(), LabError> {
         let mut one = self.window_plan(arm, cell, 1, running)?;
+        let parts = u64::from(suite_page::parts(&one));
         one.stop = StopLimits {
-            requests: Some(1),
+            requests: Some(parts),
             time: Some(Duration::from_secs(30)),
         };
+        let page = self.page(cell);
+        suite_page::check(page, self.host(page), running.address, self.path(arm, page))
+            .map_err(|got| self.wrong_page(arm, &one, running, got))?;
+        if parts > 1 {
+            let mut first = suite_page::first_page(page, &one);
+            first.stop.requests = Some(1);
+            let run = engine::run(&first, RunControl::default());
+            let run = run.map_err(|error| self.not_measured(arm, error))?;
+            if run.count(Outcome::Good) != 1 {
+                let got = outcomes(&run);
+                return Err(self.wrong_page(arm, &first, running, got));
+            }
+        }
         let run = engine::run(&one, RunControl::default());
         let run = run.map_err(|error| self.not_measured(arm, error))?;
-        if run.count(Outcome::Good) == 1 {
+        if run.count(Outcome::Good) == parts {
             return Ok(());
         }
-        let outcomes: Vec<String> = run.outcomes.keys().map(ToString::to_string).collect();
-        let status = run.document.first_status;
-        Err(LabError::WrongPage {
-            stack: self.suite.rows[arm].stack.clone(),
-            url: one.targets[0].text().to_owned(),
-            got: format!(
-                "{}{}",
-                outcomes.join(", "),
-                status.map_or(String::new(), |status| format!(", status {status}"))
-            ),
-            log: running.log_tails(),
-        })
+        let got = outcomes(&run);
+        Err(self.wrong_page(arm, &one, running, got))
     }
 
     fn window_plan(
@@ -245,7 +273,7 @@ impl ExperimentSubject for SuiteSubject<'_> {
         running: &RunningStack,
     ) -> Result<Plan, LabError> {
         let (page, load) = (self.page(cell), &self.suite.load);
-        let path = self.suite.rows[arm].path.as_ref().unwrap_or(&page.path);
+        let path = self.path(arm, page);
         let target = LoadTarget::parse(&format!("http://{}{path}", running.address));
         let target = target.map_err(|error| self.not_measured(arm, error))?;
         let stop = match self.budget.window(page, level) {
@@ -267,16 +295,16 @@ impl ExperimentSubject for SuiteSubject<'_> {
         let headers = page.headers.iter().filter_map(|line| line.split_once(':'));
         let headers = headers.map(|(n, v)| (n.to_owned(), RequestTemplate::new(v.trim())));
         plan.request.headers.extend(headers);
-        plan.checks.body = vec![BodyCheck::Contains(page.contains.clone())];
+        suite_page::prepare(page, self.host(page), running.address, path, &mut plan)
+            .map_err(|got| self.wrong_page(arm, &plan, running, got))?;
         Ok(plan)
     }
 
     fn warm_up_plan(&self, cell: &Cell, window: &Plan) -> Option<Plan> {
-        let clients = window.arrivals.connections().min(self.suite.children);
         let mut plan = window.clone();
-        plan.arrivals = Arrivals::Closed {
-            concurrency: clients,
-        };
+        let visitors = window.arrivals.connections() / suite_page::parts(window);
+        let clients = visitors.min(self.suite.children);
+        suite_page::set_visitors(&mut plan, clients);
         plan.stop = self.budget.warm_up(self.page(cell), clients)?;
         Some(plan)
     }
@@ -298,4 +326,15 @@ impl ExperimentSubject for SuiteSubject<'_> {
     fn knows_cpu(&self, arm: usize) -> bool {
         !self.stack(arm).loses_cpu()
     }
+}
+
+/// Names the outcomes of a run, and the status of its first response.
+fn outcomes(run: &Run) -> String {
+    let outcomes: Vec<String> = run.outcomes.keys().map(ToString::to_string).collect();
+    let status = run.document.first_status;
+    format!(
+        "{}{}",
+        outcomes.join(", "),
+        status.map_or(String::new(), |status| format!(", status {status}"))
+    )
 }

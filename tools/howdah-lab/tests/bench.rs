@@ -246,6 +246,26 @@ fn impossible_options_are_refused_before_anything_is_sent() {
         "-P: expected user:password",
     );
     assert_refused(&["-f", "TLS1.2", url], 2, "no URL begins with https://");
+    assert_refused(&["--http3", url], 2, "is not an https:// URL");
+    assert_refused(
+        &["--log", "/nonexistent/access.log", url],
+        2,
+        "MissingFile: cannot read /nonexistent/access.log",
+    );
+    assert_refused(&["--speed", "2", url], 2, "--log");
+    assert_refused(
+        &["--log", "/dev/null", "--speed", "11x", url],
+        2,
+        "--speed 11x: expected 1",
+    );
+    assert_refused(
+        &["--log", "/dev/null", "-c", "2", url],
+        2,
+        "cannot be used with",
+    );
+    assert_refused(&["--log", "/dev/null", url], 2, "0 lines were read");
+    assert_refused(&["--streams", "2", url], 2, "--http2 or --http3");
+    assert_refused(&["--http3", "--http2", url], 2, "cannot be used with");
     for (letter, value, why) in [
         ("-f", "TLS1.1", "RFC 8996"),
         ("-f", "TLS9", "expected TLS1.2, TLS1.3 or ALL"),

@@ -50,6 +50,7 @@ fn job(folder: &RunFolder, root: PathBuf) -> StackJob {
         ini: PhpIniFile::write(folder, true, &[]).unwrap(),
         ini_without_opcache: PhpIniFile::write(folder, false, &[]).unwrap(),
         howdah: PathBuf::from("howdah"),
+        h2c: false,
     }
 }
 

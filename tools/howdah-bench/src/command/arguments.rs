@@ -54,7 +54,15 @@ pub struct BenchArguments {
     /// With --rate: send requests at equal intervals, as wrk2 does [default: at random intervals, as visitors do]
     #[arg(long, help_heading = "Load")]
     pub constant: bool,
-    /// With --rate: maximum number of connections [default: 1000]
+    /// Replay an access log (combined, common, or Howdah's formats; also .gz): its GET and HEAD requests,
+    /// at the times of the log (open loop)
+    #[arg(long, value_name = "FILE", help_heading = "Load",
+        conflicts_with_all = ["concurrency", "rate", "warmup", "think", "urls", "post", "put", "method", "head", "vs", "sweep", "find_max"])]
+    pub log: Option<PathBuf>,
+    /// With --log: how many times faster than in the log, 1 to 10 [default: 1]
+    #[arg(long, value_name = "FACTOR", help_heading = "Load", requires = "log")]
+    pub speed: Option<String>,
+    /// With --rate or --log: maximum number of connections [default: 1000]
     #[arg(long, value_name = "N", help_heading = "Load")]
     pub connections: Option<u32>,
     /// Send requests for this time before measuring, so that the server is warm
@@ -118,13 +126,11 @@ pub struct BenchArguments {
     /// Use HTTP/2
     #[arg(long, help_heading = "Connection", conflicts_with = "http10")]
     pub http2: bool,
-    /// With --http2: number of concurrent requests per connection
-    #[arg(
-        long,
-        value_name = "N",
-        help_heading = "Connection",
-        requires = "http2"
-    )]
+    /// Use HTTP/3, for https:// URLs
+    #[arg(long, help_heading = "Connection", conflicts_with_all = ["http10", "http2", "proxy"])]
+    pub http3: bool,
+    /// With --http2 or --http3: number of concurrent requests per connection
+    #[arg(long, value_name = "N", help_heading = "Connection")]
     pub streams: Option<u32>,
     /// Give up on a response after this time [default: 30s]
     #[arg(

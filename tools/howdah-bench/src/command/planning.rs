@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::error::BenchError;
 use crate::plan::{
-    Arrivals, LoadTarget, Observe, OnSocketError, Plan, Spacing, StopLimits, Think, Transcript,
-    UrlScheme,
+    Arrivals, LoadTarget, LogSource, Observe, OnSocketError, Plan, REPLAY_SPEEDS, Spacing,
+    StopLimits, Think, Transcript, UrlScheme,
 };
 use crate::slo::seconds;
 
@@ -43,7 +43,7 @@ pub fn plan(typed: &BenchArguments) -> Result<Plan, BenchError> {
             DEFAULT_RUN_TIME
         },
     )?;
-    let arrivals = arrivals(typed);
+    let arrivals = arrivals(typed)?;
     if let (Some(n), Arrivals::Closed { concurrency }) = (typed.requests, arrivals)
         && n < u64::from(concurrency)
     {
@@ -63,6 +63,10 @@ pub fn plan(typed: &BenchArguments) -> Result<Plan, BenchError> {
         ));
     }
     plan.checks = request::checks(typed)?;
+    plan.log = typed.log.as_ref().map(|path| LogSource {
+        path: path.clone(),
+        expects_logged_status: typed.expect_status.is_none(),
+    });
     if let Some(text) = &typed.warmup {
         plan.warmup = duration("--warmup", text)?;
         // The requested time is the measured time, to which the warm-up is added.
@@ -111,17 +115,33 @@ fn impossible(why: impl Into<String>) -> BenchError {
     BenchError::Impossible(why.into())
 }
 
-fn arrivals(typed: &BenchArguments) -> Arrivals {
-    match typed.rate {
+fn arrivals(typed: &BenchArguments) -> Result<Arrivals, BenchError> {
+    let max_connections = typed.connections.unwrap_or(DEFAULT_MAX_CONNECTIONS);
+    Ok(match typed.rate {
+        _ if typed.log.is_some() => Arrivals::Log {
+            speed: typed.speed.as_deref().map_or(Ok(1.0), speed)?,
+            max_connections,
+        },
         Some(rate) => Arrivals::Open {
             rate,
             spacing: spacing(typed),
-            max_connections: typed.connections.unwrap_or(DEFAULT_MAX_CONNECTIONS),
+            max_connections,
         },
         None => Arrivals::Closed {
             concurrency: typed.concurrency.unwrap_or(1),
         },
-    }
+    })
+}
+
+/// Parses `2`, `2.5` or `2x`.
+fn speed(text: &str) -> Result<f64, BenchError> {
+    let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>();
+    let speed = number.ok().filter(|speed| REPLAY_SPEEDS.contains(speed));
+    speed.ok_or_else(|| {
+        impossible(format!(
+            "--speed {text}: expected 1 (as in the log) to 10 (ten times as fast)"
+        ))
+    })
 }
 
 /// Returns how the arrivals of an open loop are spread.
@@ -145,7 +165,8 @@ fn stop(typed: &BenchArguments, default: Duration) -> Result<StopLimits, BenchEr
     Ok(StopLimits {
         requests: typed.requests,
         time: match (typed.requests, time) {
-            (None, None) => Some(default),
+            // A log ends by itself.
+            (None, None) if typed.log.is_none() => Some(default),
             (_, time) => time,
         },
     })

@@ -10,8 +10,8 @@ use crate::engine::request_length;
 use crate::error::BenchError;
 use crate::outcome::OutcomeStage;
 use crate::plan::{
-    Arrivals, HttpProtocol, LoadTarget, Observe, Plan, RequestTemplate, ResponseChecks, StopLimits,
-    Transcript, UrlScheme,
+    Arrivals, LoadTarget, Observe, Plan, RequestTemplate, ResponseChecks, StopLimits, Transcript,
+    UrlScheme,
 };
 
 /// The maximum length of a response of the null server, in bytes.
@@ -20,11 +20,11 @@ const MAX_RESPONSE_BYTES: u64 = 4 << 20;
 /// The number of clients of the ceiling run for an open loop, which has no number of clients of its own.
 const OPEN_LOOP_CLIENTS: u32 = 100;
 
-/// Returns whether the null server can show the ceiling of this plan. Over HTTPS and HTTP/2 a response would cost the
+/// Returns whether the null server can show the ceiling of this plan. Over HTTPS, HTTP/2 and HTTP/3 a response would cost the
 /// null server as much as the generator, so the null server would be the limit. There the generator's own CPU time is
 /// the better evidence.
 pub fn has_ceiling(plan: &Plan) -> bool {
-    plan.targets[0].scheme == UrlScheme::Http && plan.connection.protocol != HttpProtocol::Http2
+    plan.targets[0].scheme == UrlScheme::Http && !plan.connection.protocol.is_multiplexed()
 }
 
 /// Measures the ceiling in responses per second. Returns `None` if the plan has none ([`has_ceiling`]) or the run was
@@ -82,6 +82,9 @@ fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> 
         Arrivals::Closed { concurrency } => concurrency,
         Arrivals::Open {
             max_connections, ..
+        }
+        | Arrivals::Log {
+            max_connections, ..
         } => max_connections.min(OPEN_LOOP_CLIENTS),
     };
     let mut null = with_arrivals(plan, Arrivals::Closed { concurrency });
@@ -90,6 +93,8 @@ fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> 
         time: Some(time),
     };
     null.warmup = Duration::ZERO;
+    null.log = None;
+    null.page_load = None;
     null.checks = ResponseChecks::default();
     null.think = Default::default();
     null.observe = Observe::default();

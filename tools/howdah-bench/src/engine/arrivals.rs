@@ -1,8 +1,69 @@
-//! Computes when the requests of an open loop are due, without a clock or I/O. The times depend neither on responses
+//! When the requests of an open loop are due, without a clock or I/O. The times depend neither on responses
 //! nor on the generator: a generator that is late sends late, and reports the lag.
 
 use crate::plan::Spacing;
 use crate::plan::template::XorshiftRandom;
+use crate::replay::ReplayedRequest;
+use crate::replay::reader::LogArrivals;
+
+/// Where the requests of an open loop come from.
+#[derive(Debug)]
+pub enum ArrivalSource {
+    /// They are due at a rate.
+    Rate(DueTimes),
+    /// They are due as in a log.
+    Log(LogArrivals),
+}
+
+/// A request that is due.
+#[derive(Debug)]
+pub struct Arrival {
+    /// In nanoseconds of the run.
+    pub due: u64,
+    /// Whether it belongs to the measured part.
+    pub measured: bool,
+    /// What to request, if it comes from a log.
+    pub replayed: Option<Box<ReplayedRequest>>,
+}
+
+impl ArrivalSource {
+    /// Returns when the next request is due. `None` if there are no more, or the next one is not known yet.
+    pub fn peek(&self) -> Option<u64> {
+        match self {
+            ArrivalSource::Rate(times) => times.peek(),
+            ArrivalSource::Log(log) => log.peek(),
+        }
+    }
+
+    /// Returns whether there are no more requests.
+    pub fn has_ended(&self) -> bool {
+        match self {
+            ArrivalSource::Rate(times) => times.peek().is_none(),
+            ArrivalSource::Log(log) => log.has_ended(),
+        }
+    }
+
+    /// Takes the next request if it is due. The measured part begins at `measured_from`.
+    pub fn take_due(&mut self, now: u64, measured_from: u64) -> Option<Arrival> {
+        if let ArrivalSource::Log(log) = self {
+            log.fill();
+        }
+        let due = self.peek().filter(|due| *due <= now)?;
+        let measured = due >= measured_from;
+        let replayed = match self {
+            ArrivalSource::Rate(times) => {
+                times.take(measured);
+                None
+            }
+            ArrivalSource::Log(log) => log.take().map(|arrival| arrival.request),
+        };
+        Some(Arrival {
+            due,
+            measured,
+            replayed,
+        })
+    }
+}
 
 /// The due times of one thread, in nanoseconds of the run.
 #[derive(Debug)]

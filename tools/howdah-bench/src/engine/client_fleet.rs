@@ -67,6 +67,11 @@ pub trait ClientFleet: Send {
     /// Writes the requests that have begun but have not been written yet. Returns whether there were any.
     fn flush(&mut self, context: &mut ThreadContext, steps: &mut Vec<(u32, RequestStep)>) -> bool;
 
+    /// Returns when [`ClientFleet::flush`] must be called even without events, in nanoseconds of the run; `None`: never.
+    fn wake_at(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns whether the client has a request.
     fn is_busy(&self, client: u32) -> bool;
 

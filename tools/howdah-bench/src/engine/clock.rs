@@ -17,6 +17,11 @@ impl Clock {
     pub fn now(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }
+
+    /// Returns the nanoseconds from the start to `instant`.
+    pub fn nanoseconds_at(&self, instant: Instant) -> u64 {
+        instant.saturating_duration_since(self.0).as_nanos() as u64
+    }
 }
 
 /// Nanoseconds in a second.

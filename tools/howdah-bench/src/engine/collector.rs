@@ -246,6 +246,8 @@ impl CountCollector {
             server: std::mem::take(&mut self.server),
             machine: self.machine.clone(),
             samples: Vec::new(),
+            replay: None,
+            page_loads: None,
         }
     }
 }
@@ -311,4 +313,10 @@ fn merge(run: &mut Run, others: &mut BTreeMap<Outcome, Histogram>, tallies: Tall
     run.warmup.carried_good += tallies.warmup.carried_good;
     run.warmup.carried_failed += tallies.warmup.carried_failed;
     run.samples.extend(tallies.samples);
+    if let Some(loads) = tallies.page_loads {
+        run.page_loads.get_or_insert_default().add(&loads);
+    }
+    if let Some(replay) = tallies.replay {
+        run.replay.get_or_insert_default().add(*replay);
+    }
 }

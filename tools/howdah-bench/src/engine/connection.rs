@@ -18,6 +18,7 @@ use crate::outcome::{Outcome, OutcomeStage};
 use crate::plan::check::MAX_CHECKED_BODY_BYTES;
 use crate::plan::template::{PlaceholderValues, XorshiftRandom};
 use crate::plan::{BacklogPolicy, OnSocketError};
+use crate::replay::ReplayedRequest;
 use crate::response::head::Http1Head;
 use crate::response::{ConnectionEndEffect, ResponseFault, ResponsePartSink, ResponseReader};
 
@@ -25,7 +26,7 @@ use crate::response::{ConnectionEndEffect, ResponseFault, ResponsePartSink, Resp
 const MAX_CONSECUTIVE_READS: usize = 32;
 
 /// Permission to send a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SendTicket {
     /// The request's number, from 1.
     pub seq: u64,
@@ -35,6 +36,8 @@ pub struct SendTicket {
     pub measured: bool,
     /// Open loop: how late the request is because the generator was busy.
     pub lag: Option<u64>,
+    /// What to request, if it comes from a log.
+    pub replayed: Option<Box<ReplayedRequest>>,
 }
 
 /// A client and its connection.
@@ -100,12 +103,7 @@ impl Http1Client {
             stream: None,
             served: 0,
             free_since: 0,
-            ticket: SendTicket {
-                seq: 0,
-                due: 0,
-                measured: false,
-                lag: None,
-            },
+            ticket: SendTicket::default(),
             times: RequestTimes::default(),
             since: 0,
             out: Vec::new(),
@@ -139,7 +137,6 @@ impl Http1Client {
         ticket: SendTicket,
         now: u64,
     ) -> RequestStep {
-        self.ticket = ticket;
         self.times = RequestTimes {
             due: ticket.due,
             ..RequestTimes::default()
@@ -147,6 +144,7 @@ impl Http1Client {
         context
             .recorder
             .count_begun(ticket.measured, now, ticket.lag);
+        self.ticket = ticket;
         self.since = now;
         if self.stream.is_some() {
             return self.start_sending(context, now);
@@ -241,11 +239,14 @@ impl Http1Client {
     }
 
     fn start_sending(&mut self, context: &mut ThreadContext, now: u64) -> RequestStep {
-        self.reader.begin(context.requests.head_only);
+        let replayed = self.ticket.replayed.as_deref();
+        self.reader
+            .begin(replayed.map_or(context.requests.head_only, |request| request.head));
         self.body.clear();
         self.out.clear();
         self.out_sent = 0;
-        self.out_constant = context.requests.constant(self.ticket.seq).is_some();
+        self.out_constant =
+            replayed.is_none() && context.requests.constant(self.ticket.seq).is_some();
         if !self.out_constant {
             let mut filling = PlaceholderValues {
                 seq: self.ticket.seq,
@@ -253,11 +254,13 @@ impl Http1Client {
                 random: &mut self.random,
             };
             let jar = context.requests.cookie_jar().then_some(&self.jar);
-            context.requests.write(&mut filling, jar, &mut self.out);
+            context
+                .requests
+                .write(replayed, &mut filling, jar, &mut self.out);
         }
         if context.plan.transcript != Transcript::Silent {
             let constant = context.requests.constant(self.ticket.seq);
-            let bytes = constant.unwrap_or(&self.out);
+            let bytes = constant.filter(|_| self.out_constant).unwrap_or(&self.out);
             context.plan.transcript.request(self.ticket.seq, bytes);
         }
         self.phase = Http1Phase::Sending;
@@ -490,7 +493,8 @@ impl Http1Client {
         let (status, length) = (head.status, self.reader.body_length());
         let kept = self.reader.keeps_connection();
         let keep_alive = context.plan.connection.keep_alive;
-        let outcome = context.judge(status, length, &self.body);
+        let replayed = self.ticket.replayed.as_deref();
+        let outcome = context.judge(status, length, &self.body, replayed);
         let answer = RecordedResponse {
             status,
             length,
@@ -556,6 +560,12 @@ impl Http1Client {
         context
             .recorder
             .count_ended(measured, outcome, self.times, status, now);
+        if let Some(request) = self.ticket.replayed.take() {
+            let latency = now.saturating_sub(self.times.due);
+            context
+                .recorder
+                .count_replayed(&request, outcome, status, latency);
+        }
         RequestStep::Ended { now, outcome }
     }
 

@@ -16,11 +16,17 @@ use super::stream::BenchStream;
 use super::tls::TlsClient;
 use crate::error::BenchError;
 use crate::outcome::{Outcome, OutcomeStage};
-use crate::plan::Plan;
 use crate::plan::check::MAX_CHECKED_BODY_BYTES;
+use crate::plan::{HttpProtocol, Plan};
+use crate::replay::ReplayedRequest;
 
 /// The maximum number of connections per thread that wait for the server to close them.
 const MAX_CLOSING_CONNECTIONS: usize = 64;
+
+/// The number of buffers for received datagrams, and the size of each. The kernel merges up to 64 KiB of datagrams into
+/// one buffer (UDP_GRO).
+pub const DATAGRAM_BUFFERS: usize = 4;
+const DATAGRAM_BUFFER_BYTES: usize = 64 << 10;
 
 /// A connection that waits for the server to close it.
 #[derive(Debug)]
@@ -82,6 +88,8 @@ pub struct ThreadContext {
     pub buffer: Box<[u8]>,
     /// The buffer for TLS records.
     pub scratch: Box<[u8]>,
+    /// The buffers for received datagrams; empty unless the protocol is HTTP/3.
+    pub datagrams: Box<[u8]>,
     pub server_field: Option<String>,
     leaving: VecDeque<ClosingConnection>,
 }
@@ -123,9 +131,24 @@ impl ThreadContext {
 
     /// Returns the outcome of a complete response.
     #[inline]
-    pub fn judge(&self, status: u16, length: u64, body: &[u8]) -> Outcome {
+    pub fn judge(
+        &self,
+        status: u16,
+        length: u64,
+        body: &[u8],
+        replayed: Option<&ReplayedRequest>,
+    ) -> Outcome {
         let checks = &self.plan.checks;
-        if !checks.status.contains(status) {
+        let by_log = replayed.filter(|_| {
+            let log = self.plan.log.as_ref();
+            log.is_some_and(|log| log.expects_logged_status)
+        });
+        let expected = match by_log {
+            // The log may have errors of the server, which are no good responses.
+            Some(request) => status < 500 && request.has_same_status(status),
+            None => checks.status.contains(status),
+        };
+        if !expected {
             Outcome::of_unexpected_status(status)
         } else if self.checks_bodies
             && (length > MAX_CHECKED_BODY_BYTES as u64
@@ -203,6 +226,11 @@ impl ThreadContext {
             threads: plan.threads as u32,
             buffer: vec![0; 64 << 10].into_boxed_slice(),
             scratch: vec![0; 32 << 10].into_boxed_slice(),
+            datagrams: match plan.connection.protocol {
+                HttpProtocol::Http3 => vec![0; DATAGRAM_BUFFERS * DATAGRAM_BUFFER_BYTES],
+                _ => Vec::new(),
+            }
+            .into_boxed_slice(),
             server_field: None,
             leaving: VecDeque::new(),
             plan,

@@ -3,7 +3,9 @@
 //!
 //! - [`worker`]: one thread and its clients; [`context`]: the state it shares with them; [`connection`]: one client;
 //!   [`stream`], [`tls`], [`socket`]: its bytes; [`request`], [`cookies`]: the requests it sends.
-//! - [`client_fleet`]: the clients of a thread, whatever protocol they speak; [`h2`]: those that speak HTTP/2.
+//! - [`client_fleet`]: the clients of a thread, whatever protocol they speak; [`multiplex`]: those that share
+//!   connections, over [`h2`] or [`h3`].
+//! - [`page_load`]: the order of a page and its parts.
 //! - [`arrivals`]: when requests are due; [`clock`]: the time. [`recorder`]: counts; [`collector`]: merges the counts.
 //! - [`transcript`]: prints the requests and responses.
 //! - [`null`]: a server that does nothing, for the highest rate that the generator can reach. [`machine`],
@@ -18,9 +20,12 @@ mod connection;
 mod context;
 mod cookies;
 mod h2;
+mod h3;
 mod machine;
+mod multiplex;
 pub mod null;
 mod observe;
+mod page_load;
 mod recorder;
 mod request;
 mod schedstat;
@@ -39,6 +44,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::BenchError;
 use crate::plan::{HttpProtocol, Plan, TargetAddress, UrlScheme};
+use crate::replay::reader::LogReader;
 use crate::run::{Run, RunEnd, Second};
 
 use client_fleet::{ClientFleet, Http1ClientFleet};
@@ -46,13 +52,15 @@ use clock::{Clock, SECOND, seconds};
 use collector::CountCollector;
 use context::RunState;
 use h2::Http2ClientFleet;
+use h3::Http3ClientFleet;
 use observe::Observer;
 use recorder::RecordedSecond;
 use request::Requests;
 use socket::ServerPeer;
 use tls::TlsClient;
-use worker::{LoadWorker, WorkerResult};
+use worker::{LoadWorker, WorkerResult, WorkerShare};
 
+pub use clock::SECOND as NANOSECONDS_PER_SECOND;
 pub use worker::MAX_WAITING_ARRIVALS;
 
 /// How often the run checks whether it was interrupted.
@@ -97,6 +105,7 @@ pub fn run(plan: &Plan, control: RunControl<'_>) -> Result<Run, BenchError> {
     match plan.connection.protocol {
         HttpProtocol::Http10 | HttpProtocol::Http11 => execute::<Http1ClientFleet>(plan, control),
         HttpProtocol::Http2 => execute::<Http2ClientFleet>(plan, control),
+        HttpProtocol::Http3 => execute::<Http3ClientFleet>(plan, control),
     }
 }
 
@@ -112,6 +121,10 @@ fn execute<F: ClientFleet>(plan: &Plan, control: RunControl<'_>) -> Result<Run, 
     let machine = machine::describe(peer.is_local());
     let requests = Arc::new(Requests::new(plan));
     let plan = Arc::new(plan.clone());
+    let (log, mut log_arrivals) = match LogReader::start(&plan)? {
+        Some((log, arrivals)) => (Some(log), arrivals.into_iter()),
+        None => (None, Vec::new().into_iter()),
+    };
     let (sender, intervals) = channel();
     let shared = Arc::new(new_run_state(&plan));
     let mut workers = Vec::new();
@@ -122,7 +135,10 @@ fn execute<F: ClientFleet>(plan: &Plan, control: RunControl<'_>) -> Result<Run, 
             peer.clone(),
             tls.clone(),
             requests.clone(),
-            thread,
+            WorkerShare {
+                thread,
+                log: log_arrivals.next(),
+            },
             sender.clone(),
         )?);
     }
@@ -165,7 +181,12 @@ fn execute<F: ClientFleet>(plan: &Plan, control: RunControl<'_>) -> Result<Run, 
         (false, Some(until)) if finished.iter().any(|f| f.end >= until) => RunEnd::Time,
         _ => RunEnd::Requests,
     };
-    Ok(collector.finish(finished, ended, shared.first.get(), shared.measured_from))
+    let mut run = collector.finish(finished, ended, shared.first.get(), shared.measured_from);
+    if let Some(log) = log {
+        // The workers are gone, so the reader has ended, too.
+        run.replay.get_or_insert_default().log = log.finish();
+    }
+    Ok(run)
 }
 
 /// Creates the state that the threads of a run share. Its clock starts now.

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use super::clock::SECOND;
+use super::clock::{SECOND, seconds};
 use crate::histogram::Histogram;
 use crate::outcome::{OUTCOME_COUNT, Outcome};
+use crate::replay::ReplayedRequest;
+use crate::run::replay::{ChangedResponse, LATE_AFTER_SECONDS, MAX_CHANGES, Replay, StatusChange};
 use crate::run::{ByteCounts, ConnectionTotals, DocumentInfo, Phases, Sample, Warmup};
 
 /// The maximum number of different failure reasons that are kept in words, besides their outcome.
@@ -84,6 +86,8 @@ pub struct Tallies {
     pub begun: u64,
     pub sent: u64,
     pub unsent: u64,
+    pub replay: Option<Box<Replay>>,
+    pub page_loads: Option<Histogram>,
     /// The integral of the number of requests in progress over time, in nanoseconds.
     pub in_flight_integral: u64,
 }
@@ -124,6 +128,8 @@ impl Recorder {
                 begun: 0,
                 sent: 0,
                 unsent: 0,
+                replay: None,
+                page_loads: None,
                 in_flight_integral: 0,
             },
             second: RecordedSecond::new(0),
@@ -159,6 +165,63 @@ impl Recorder {
                 self.total.send_lag.record(lag);
                 self.second.lag_max = self.second.lag_max.max(lag);
             }
+        }
+    }
+
+    /// Counts the load of a page whose parts all had good responses. `begun` is when the page was requested.
+    pub fn count_page_load(&mut self, begun: u64, took: u64) {
+        if self.is_measured(begun) {
+            self.total.page_loads.get_or_insert_default().record(took);
+        }
+    }
+
+    /// Counts how late a request of a log was begun, for whatever reason.
+    pub fn count_lateness(&mut self, nanoseconds: u64) {
+        let replay = self.total.replay.get_or_insert_default();
+        replay.lateness.record(nanoseconds);
+        replay.late += u64::from(seconds(nanoseconds) > LATE_AFTER_SECONDS);
+    }
+
+    /// Counts how a request of a log ended. `status` is 0 without a complete response.
+    pub fn count_replayed(
+        &mut self,
+        request: &ReplayedRequest,
+        outcome: Outcome,
+        status: u16,
+        latency: u64,
+    ) {
+        let replay = self.total.replay.get_or_insert_default();
+        if !outcome.is_complete_response() {
+            replay.without_response += 1;
+            return;
+        }
+        replay.statuses.entry(status).or_default().record(latency);
+        if request.has_same_status(status) {
+            replay.same += 1;
+            return;
+        }
+        let logged = request.status;
+        let change = StatusChange {
+            logged,
+            now: status,
+        };
+        *replay.changed.entry(change).or_default() += 1;
+        // Responses do not come in the order of the log, of which the first are kept.
+        let is_first = replay
+            .changes
+            .last()
+            .is_none_or(|last| request.line < last.line);
+        if replay.changes.len() < MAX_CHANGES || is_first {
+            replay.changes.push(ChangedResponse {
+                line: request.line,
+                method: request.method().to_owned(),
+                target: request.target.clone(),
+                logged,
+                now: status,
+                outcome,
+            });
+            replay.changes.sort_by_key(|change| change.line);
+            replay.changes.truncate(MAX_CHANGES);
         }
     }
 

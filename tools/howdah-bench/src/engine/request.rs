@@ -3,6 +3,7 @@
 use super::cookies::CookieJar;
 use crate::plan::template::PlaceholderValues;
 use crate::plan::{HttpProtocol, LoadTarget, Plan, RequestTemplate};
+use crate::replay::ReplayedRequest;
 
 /// The requests of a plan, one for each target.
 #[derive(Debug)]
@@ -45,14 +46,16 @@ impl Requests {
         self.of(seq).constant.as_deref()
     }
 
-    /// Writes the request with this number.
+    /// Writes the request with this number, or the given one of a log.
     pub fn write(
         &self,
+        replayed: Option<&ReplayedRequest>,
         filling: &mut PlaceholderValues<'_>,
         jar: Option<&CookieJar>,
         out: &mut Vec<u8>,
     ) {
-        self.of(filling.seq).write(filling, jar, &self.body, out);
+        self.of(filling.seq)
+            .write(replayed, filling, jar, &self.body, out);
     }
 
     /// Returns whether clients keep cookies.
@@ -114,7 +117,7 @@ fn prepare(plan: &Plan, target: &LoadTarget) -> Prepared {
         },
         version: match plan.connection.protocol {
             HttpProtocol::Http10 => "HTTP/1.0",
-            HttpProtocol::Http11 | HttpProtocol::Http2 => "HTTP/1.1",
+            HttpProtocol::Http11 | HttpProtocol::Http2 | HttpProtocol::Http3 => "HTTP/1.1",
         },
         fields,
     };
@@ -126,7 +129,7 @@ fn prepare(plan: &Plan, target: &LoadTarget) -> Prepared {
             client: 0,
             random: &mut random,
         };
-        prepared.write(&mut filling, None, &plan.request.body, &mut bytes);
+        prepared.write(None, &mut filling, None, &plan.request.body, &mut bytes);
         prepared.constant = Some(bytes);
     }
     prepared
@@ -135,14 +138,26 @@ fn prepare(plan: &Plan, target: &LoadTarget) -> Prepared {
 impl Prepared {
     fn write(
         &self,
+        replayed: Option<&ReplayedRequest>,
         filling: &mut PlaceholderValues<'_>,
         jar: Option<&CookieJar>,
         body: &[u8],
         out: &mut Vec<u8>,
     ) {
-        out.extend_from_slice(self.method.as_bytes());
-        out.push(b' ');
-        self.path.render(filling, out);
+        match replayed {
+            Some(request) => {
+                out.extend_from_slice(request.method().as_bytes());
+                out.push(b' ');
+                // The URL of the command line is where the log's paths begin.
+                out.extend_from_slice(self.path.text().trim_end_matches('/').as_bytes());
+                out.extend_from_slice(request.target.as_bytes());
+            }
+            None => {
+                out.extend_from_slice(self.method.as_bytes());
+                out.push(b' ');
+                self.path.render(filling, out);
+            }
+        }
         out.push(b' ');
         out.extend_from_slice(self.version.as_bytes());
         out.extend_from_slice(b"\r\n");
@@ -194,7 +209,7 @@ mod tests {
         };
         match requests.constant(seq) {
             Some(bytes) => out.extend_from_slice(bytes),
-            None => requests.write(&mut filling, jar, &mut out),
+            None => requests.write(None, &mut filling, jar, &mut out),
         }
         String::from_utf8(out).unwrap()
     }

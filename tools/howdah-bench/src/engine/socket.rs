@@ -108,6 +108,26 @@ pub fn open(peer: &ServerPeer, policy: &ConnectionPolicy) -> Result<OpenedSocket
     }
 }
 
+/// Opens a UDP socket that exchanges datagrams with this address only, from the local address and with the buffer sizes
+/// of the policy. Because the socket is connected, it reports the refusal of a machine on which no program listens.
+pub fn open_udp(address: &SocketAddr, policy: &ConnectionPolicy) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let fd = socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
+    if let Some(size) = policy.buffers {
+        sockopt::set_socket_send_buffer_size(&fd, size)?;
+        sockopt::set_socket_recv_buffer_size(&fd, size)?;
+    }
+    if let Some(local) = policy.bind {
+        bind(&fd, &SocketAddr::new(local, 0))?;
+    }
+    connect(&fd, address)?;
+    Ok(fd)
+}
+
 /// Returns whether a connecting socket is now connected, or its error.
 pub fn connect_result(fd: &OwnedFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?

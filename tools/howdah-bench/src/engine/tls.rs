@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use quinn_proto::crypto::rustls::QuicClientConfig;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -23,6 +24,8 @@ use crate::plan::{HttpProtocol, Plan, TlsVersion};
 pub struct TlsClient {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    /// The settings of QUIC, if the protocol is HTTP/3.
+    quic: Option<quinn_proto::ClientConfig>,
 }
 
 impl TlsClient {
@@ -35,6 +38,8 @@ impl TlsClient {
         let versions: &[&SupportedProtocolVersion] = match options.version {
             Some(TlsVersion::Tls12) => &[&rustls::version::TLS12],
             Some(TlsVersion::Tls13) => &[&rustls::version::TLS13],
+            // QUIC has no older version.
+            None if plan.connection.protocol == HttpProtocol::Http3 => &[&rustls::version::TLS13],
             None => rustls::DEFAULT_VERSIONS,
         };
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -60,6 +65,7 @@ impl TlsClient {
         config.enable_sni = !options.no_sni;
         config.resumption = Resumption::disabled();
         config.alpn_protocols = match plan.connection.protocol {
+            HttpProtocol::Http3 => vec![b"h3".to_vec()],
             HttpProtocol::Http2 => vec![b"h2".to_vec()],
             HttpProtocol::Http11 => vec![b"http/1.1".to_vec()],
             HttpProtocol::Http10 => Vec::new(),
@@ -71,10 +77,22 @@ impl TlsClient {
         let name = ServerName::try_from(host.to_owned()).map_err(|e| {
             BenchError::Impossible(format!("`{host}` cannot be a server name in TLS: {e}"))
         })?;
-        Ok(TlsClient {
-            config: Arc::new(config),
-            name,
-        })
+        let config = Arc::new(config);
+        let quic = match plan.connection.protocol {
+            HttpProtocol::Http3 => Some(quic_config(config.clone())?),
+            _ => None,
+        };
+        Ok(TlsClient { config, name, quic })
+    }
+
+    /// Returns the settings of QUIC. `None` unless the protocol is HTTP/3.
+    pub fn quic(&self) -> Option<&quinn_proto::ClientConfig> {
+        self.quic.as_ref()
+    }
+
+    /// Returns the name that the server's certificate must have.
+    pub fn server_name(&self) -> String {
+        self.name.to_str().into_owned()
     }
 
     /// Begins TLS on a new connection.
@@ -87,6 +105,35 @@ impl TlsClient {
             })
             .map_err(|e| e.to_string())
     }
+}
+
+/// The flow control windows of QUIC, in bytes: large, so that the server is measured and not our window, as with HTTP/2.
+const QUIC_STREAM_WINDOW: u32 = 1 << 24;
+const QUIC_CONNECTION_WINDOW: u32 = 1 << 26;
+
+/// Returns the settings of QUIC with these settings of TLS.
+fn quic_config(tls: Arc<ClientConfig>) -> Result<quinn_proto::ClientConfig, BenchError> {
+    let suites = rustls::crypto::ring::default_provider().cipher_suites;
+    // The first packets are always protected with this suite (RFC 9001 §5.2), whichever ones -Z allows afterwards.
+    let initial = suites
+        .iter()
+        .filter(|suite| suite.suite() == CipherSuite::TLS13_AES_128_GCM_SHA256)
+        .find_map(|suite| suite.tls13()?.quic_suite());
+    let initial =
+        initial.ok_or_else(|| system("setting up QUIC", "its first cipher is missing"))?;
+    let crypto =
+        QuicClientConfig::with_initial(tls, initial).map_err(|e| system("setting up QUIC", e))?;
+    let mut transport = quinn_proto::TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(0u32.into())
+        .stream_receive_window(QUIC_STREAM_WINDOW.into())
+        .receive_window(QUIC_CONNECTION_WINDOW.into())
+        .send_window(u64::from(QUIC_CONNECTION_WINDOW))
+        // The timeout of a request (-s) is ours, and the server's idle timeout holds for both sides.
+        .max_idle_timeout(None);
+    let mut config = quinn_proto::ClientConfig::new(Arc::new(crypto));
+    config.transport_config(Arc::new(transport));
+    Ok(config)
 }
 
 /// Cipher suites and their OpenSSL names, which ab's `-Z` accepts.

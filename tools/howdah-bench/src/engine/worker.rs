@@ -12,11 +12,12 @@ use std::sync::mpsc::Sender;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 
 use super::alarm::{ALARM_TOKEN, LoopAlarm, timespec};
-use super::arrivals::DueTimes;
+use super::arrivals::{Arrival, ArrivalSource, DueTimes};
 use super::client_fleet::ClientFleet;
 use super::clock::{MILLISECOND, SECOND};
 use super::connection::{RequestStep, SendTicket};
 use super::context::{RunState, ThreadContext};
+use super::page_load::{NextPart, PageLoads};
 use super::recorder::{RecordedSecond, Tallies};
 use super::request::Requests;
 use super::schedstat::Schedstat;
@@ -26,6 +27,7 @@ use crate::error::BenchError;
 use crate::outcome::{Outcome, OutcomeStage};
 use crate::plan::template::XorshiftRandom;
 use crate::plan::{Arrivals, Plan};
+use crate::replay::reader::LogArrivals;
 use crate::run::InFlightRequests;
 
 /// The maximum number of arrivals that wait for a connection on one thread, which limits the memory. Arrivals beyond
@@ -47,6 +49,15 @@ pub struct WorkerResult {
     pub used: Schedstat,
 }
 
+/// The part of a run that one worker has.
+#[derive(Debug)]
+pub struct WorkerShare {
+    /// The worker's number, from 0.
+    pub thread: usize,
+    /// Its requests of the log, if a log is replayed.
+    pub log: Option<LogArrivals>,
+}
+
 /// A thread of the generator, with the clients it drives.
 #[derive(Debug)]
 pub struct LoadWorker<F> {
@@ -59,8 +70,9 @@ pub struct LoadWorker<F> {
     max_clients: u32,
     /// How many clients have a request or are pausing.
     active: u64,
-    arrivals: Option<DueTimes>,
-    waiting: VecDeque<(u64, bool)>,
+    arrivals: Option<ArrivalSource>,
+    page_loads: Option<PageLoads>,
+    waiting: VecDeque<Arrival>,
     idle: Vec<u32>,
     /// The pausing clients, ordered by the time at which the pause ends.
     pauses: BinaryHeap<Reverse<(u64, u32)>>,
@@ -83,7 +95,7 @@ impl<F: ClientFleet> LoadWorker<F> {
         peer: ServerPeer,
         tls: Option<Arc<TlsClient>>,
         requests: Arc<Requests>,
-        thread: usize,
+        WorkerShare { thread, log }: WorkerShare,
         intervals: Sender<RecordedSecond>,
     ) -> Result<LoadWorker<F>, BenchError> {
         let threads = plan.threads;
@@ -92,21 +104,20 @@ impl<F: ClientFleet> LoadWorker<F> {
         let mut random = XorshiftRandom::new(plan.seed, thread as u64);
         let arrivals = match plan.arrivals {
             Arrivals::Closed { .. } => None,
+            Arrivals::Log { .. } => log.map(ArrivalSource::Log),
             Arrivals::Open { rate, spacing, .. } => {
                 let times = XorshiftRandom::new(random.next_u64(), 0);
                 let share = (thread, threads);
-                Some(DueTimes::new(
-                    rate,
-                    spacing,
-                    share,
-                    plan.stop.requests,
-                    times,
-                ))
+                let requests = plan.stop.requests;
+                let times = DueTimes::new(rate, spacing, share, requests, times);
+                Some(ArrivalSource::Rate(times))
             }
         };
         let timeout = plan.connection.timeout.as_nanos() as u64;
         let from = shared.measured_from;
         let fleet = F::new(&plan, thread);
+        let parts = plan.targets.len() as u32;
+        let page_loads = plan.page_load.as_ref().map(|_| PageLoads::new(parts, most));
         let context = ThreadContext::new(plan, shared, peer, tls, requests, thread)?;
         let alarm = LoopAlarm::new(&context.epoll)?;
         Ok(LoadWorker {
@@ -117,6 +128,7 @@ impl<F: ClientFleet> LoadWorker<F> {
             max_clients: most,
             active: 0,
             arrivals,
+            page_loads,
             waiting: VecDeque::new(),
             idle: Vec::new(),
             pauses: BinaryHeap::new(),
@@ -139,8 +151,15 @@ impl<F: ClientFleet> LoadWorker<F> {
         if self.arrivals.is_none() {
             for index in 0..self.max_clients {
                 self.fleet.add();
-                self.active += 1;
-                self.begin_next(index, now);
+                // The other parts of a page are requested when the page has arrived.
+                if self
+                    .page_loads
+                    .as_ref()
+                    .is_none_or(|loads| loads.is_page(index))
+                {
+                    self.active += 1;
+                    self.begin_next(index, now);
+                }
             }
         }
         loop {
@@ -156,7 +175,8 @@ impl<F: ClientFleet> LoadWorker<F> {
             let wait = until.saturating_sub(self.context.clock.now());
             let timeout = timespec(wait);
             // Events that come every second need no alarm, because the timeout of epoll is precise enough for them.
-            if self.arrivals.is_some() || !self.pauses.is_empty() {
+            if self.arrivals.is_some() || !self.pauses.is_empty() || self.fleet.wake_at().is_some()
+            {
                 self.alarm.set(until, wait);
             }
             events.clear();
@@ -216,6 +236,11 @@ impl<F: ClientFleet> LoadWorker<F> {
 
     /// Decides what a client does after its request has ended.
     fn handle_request_end(&mut self, index: u32, outcome: Outcome, now: u64) {
+        if let Some(loads) = &mut self.page_loads {
+            let next = loads.end(index, outcome == Outcome::Good, now);
+            self.handle_part_end(next, outcome, now);
+            return;
+        }
         // Without this pause, a client that gets no connection would retry at once and use up the CPU time that is
         // measured.
         let pause = if outcome.kind() == OutcomeStage::Connect {
@@ -227,6 +252,40 @@ impl<F: ClientFleet> LoadWorker<F> {
             self.pause(index, pause);
         } else {
             self.begin_next(index, now);
+        }
+    }
+
+    /// Continues a page load after one of its parts has ended.
+    fn handle_part_end(&mut self, next: NextPart, outcome: Outcome, now: u64) {
+        self.active -= 1;
+        match next {
+            NextPart::Nothing => {}
+            NextPart::Others { first, last } => {
+                for client in first..=last {
+                    self.active += 1;
+                    self.begin_next(client, now);
+                }
+            }
+            NextPart::Page {
+                client,
+                took,
+                begun,
+            } => {
+                if let Some(took) = took {
+                    self.context.recorder.count_page_load(begun, took);
+                }
+                self.active += 1;
+                let pause = if outcome.kind() == OutcomeStage::Connect {
+                    MILLISECOND
+                } else {
+                    self.think()
+                };
+                if pause > 0 {
+                    self.pause(client, pause);
+                } else {
+                    self.begin_next(client, now);
+                }
+            }
         }
     }
 
@@ -274,6 +333,9 @@ impl<F: ClientFleet> LoadWorker<F> {
                 return got;
             };
             got = true;
+            if let Some(loads) = &mut self.page_loads {
+                loads.begin(index, now);
+            }
             let step = self.fleet.begin(&mut self.context, index, ticket, now);
             match step {
                 RequestStep::Working => return got,
@@ -303,15 +365,22 @@ impl<F: ClientFleet> LoadWorker<F> {
             return None;
         }
         if self.arrivals.is_some() {
-            let (due, measured) = self.waiting.pop_front()?;
+            let arrival = self.waiting.pop_front()?;
+            let (due, measured) = (arrival.due, arrival.measured);
             let seq = shared.issued.fetch_add(1, Ordering::Relaxed) + 1;
             let free_since = self.fleet.free_since(index);
             let lag = now.saturating_sub(due.max(free_since));
+            if arrival.replayed.is_some() {
+                self.context
+                    .recorder
+                    .count_lateness(now.saturating_sub(due));
+            }
             return Some(SendTicket {
                 seq,
                 due,
                 measured,
                 lag: Some(lag),
+                replayed: arrival.replayed,
             });
         }
         let measured = self.context.recorder.is_measured(now);
@@ -334,6 +403,7 @@ impl<F: ClientFleet> LoadWorker<F> {
             due: now,
             measured,
             lag: None,
+            replayed: None,
         })
     }
 
@@ -342,16 +412,14 @@ impl<F: ClientFleet> LoadWorker<F> {
         let Some(arrivals) = &mut self.arrivals else {
             return;
         };
-        while let Some(due) = arrivals.peek()
-            && due <= now
-        {
-            let measured = due >= self.context.shared.measured_from;
-            arrivals.take(measured);
+        let measured_from = self.context.shared.measured_from;
+        while let Some(arrival) = arrivals.take_due(now, measured_from) {
+            let measured = arrival.measured;
             if measured {
                 self.context.recorder.count_due();
             }
             if self.waiting.len() < MAX_WAITING_ARRIVALS {
-                self.waiting.push_back((due, measured));
+                self.waiting.push_back(arrival);
             } else if measured {
                 self.context.recorder.count_unsent(1);
             }
@@ -409,21 +477,25 @@ impl<F: ClientFleet> LoadWorker<F> {
         }
         match &self.arrivals {
             None => self.active == 0,
-            Some(arrivals) => {
-                self.active == 0 && arrivals.peek().is_none() && self.waiting.is_empty()
-            }
+            Some(arrivals) => self.active == 0 && arrivals.has_ended() && self.waiting.is_empty(),
         }
     }
 
     /// Returns when the loop must wake even without events.
     fn next_wake_at(&self) -> u64 {
         let pause = self.pauses.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
-        let arrival = self.arrivals.as_ref().and_then(DueTimes::peek);
+        let arrival = self.arrivals.as_ref().and_then(|arrivals| {
+            // If the log's next request is not known yet, the loop asks again in a millisecond.
+            let unknown = arrivals.peek().is_none() && !arrivals.has_ended();
+            let again = unknown.then(|| self.context.clock.now() + MILLISECOND);
+            arrivals.peek().or(again)
+        });
         let until = self.context.shared.ends_at.unwrap_or(u64::MAX);
         self.next_sweep
             .min(self.next_second)
             .min(pause)
             .min(arrival.unwrap_or(u64::MAX))
+            .min(self.fleet.wake_at().unwrap_or(u64::MAX))
             .min(until)
     }
 
@@ -440,7 +512,7 @@ impl<F: ClientFleet> LoadWorker<F> {
                 in_flight.oldest = in_flight.oldest.max(age);
             }
         });
-        let unsent = self.waiting.iter().filter(|(_, measured)| *measured);
+        let unsent = self.waiting.iter().filter(|arrival| arrival.measured);
         self.context.recorder.count_unsent(unsent.count() as u64);
         let mut last = self.context.recorder.next_second(now);
         self.record_cpu_use(&mut last);
@@ -504,7 +576,10 @@ mod tests {
             peer,
             None,
             requests,
-            0,
+            WorkerShare {
+                thread: 0,
+                log: None,
+            },
             intervals,
         )
         .unwrap();

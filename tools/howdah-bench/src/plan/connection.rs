@@ -21,6 +21,16 @@ pub enum HttpProtocol {
     /// HTTP/2: chosen by ALPN over TLS, with prior knowledge (h2c) without TLS.
     #[serde(rename = "HTTP/2")]
     Http2,
+    /// HTTP/3 over QUIC. The URL is https, and the connection does not begin with an earlier version (no Alt-Svc).
+    #[serde(rename = "HTTP/3")]
+    Http3,
+}
+
+impl HttpProtocol {
+    /// Returns whether a connection carries several requests at once.
+    pub fn is_multiplexed(self) -> bool {
+        matches!(self, HttpProtocol::Http2 | HttpProtocol::Http3)
+    }
 }
 
 /// How requests are sent.
@@ -30,7 +40,7 @@ pub struct ConnectionPolicy {
     pub protocol: HttpProtocol,
     /// Whether a connection is used for more than one request.
     pub keep_alive: bool,
-    /// HTTP/2: how many streams a connection carries at once. Every stream is a client of its own.
+    /// HTTP/2 and HTTP/3: how many streams a connection carries at once. Every stream is a client of its own.
     pub streams: u32,
     /// The timeout in seconds for a connection with its TLS handshake, and again for the response.
     #[serde(with = "super::seconds")]
@@ -122,12 +132,25 @@ impl ConnectionPolicy {
         if self.timeout.is_zero() {
             return impossible("the timeout is zero, so no request could get a response");
         }
-        if self.protocol == HttpProtocol::Http2 && !self.keep_alive {
+        if self.protocol.is_multiplexed() && !self.keep_alive {
             return impossible(
-                "HTTP/2 without keep-alive would mainly measure handshakes; use HTTP/1.1 to measure without keep-alive",
+                "HTTP/2 and HTTP/3 without keep-alive would mainly measure handshakes; use HTTP/1.1 to measure without keep-alive",
             );
         }
-        if self.proxy.is_some() && (https || unix || self.protocol == HttpProtocol::Http2) {
+        if self.protocol == HttpProtocol::Http3 {
+            if unix {
+                return impossible("HTTP/3 runs over UDP, and a unix socket has none");
+            }
+            if !https {
+                return impossible(&format!(
+                    "HTTP/3 (--http3) is always encrypted, and {target} is not an https:// URL"
+                ));
+            }
+            if self.tls.version == Some(TlsVersion::Tls12) {
+                return impossible("HTTP/3 needs TLS 1.3, and -f allows only TLS 1.2");
+            }
+        }
+        if self.proxy.is_some() && (https || unix || self.protocol.is_multiplexed()) {
             return impossible(
                 "a proxy (-X) is supported only for http:// URLs and HTTP/1.x: through a tunnel to an https server \
                  (CONNECT), the run would measure how the proxy forwards bytes; measure the server directly",

@@ -6,6 +6,8 @@ pub mod connection;
 pub mod target;
 pub mod template;
 
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,12 @@ pub struct Plan {
     /// The length of the warm-up in seconds. It is not measured; `Run::warmup` counts its requests.
     #[serde(default, with = "seconds")]
     pub warmup: Duration,
+    /// The log to replay, with [`Arrivals::Log`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogSource>,
+    /// Whether the clients load whole pages; `None`: each client requests the targets in turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_load: Option<PageLoad>,
     /// The method, the headers and the body.
     pub request: RequestShape,
     /// The protocol, the connection and its TLS settings.
@@ -78,6 +86,13 @@ pub enum Arrivals {
         /// counts as latency.
         max_connections: u32,
     },
+    /// Requests are due as in an access log ([`Plan::log`]), in an open loop.
+    Log {
+        /// How many times faster the log's clock runs.
+        speed: f64,
+        /// The maximum number of connections, as in [`Arrivals::Open`].
+        max_connections: u32,
+    },
 }
 
 impl Arrivals {
@@ -87,15 +102,40 @@ impl Arrivals {
             Arrivals::Closed { concurrency } => concurrency,
             Arrivals::Open {
                 max_connections, ..
+            }
+            | Arrivals::Log {
+                max_connections, ..
             } => max_connections,
         }
     }
 
     /// Returns whether the loop is open, that is, requests are sent by the clock, independently of responses.
     pub fn is_open(&self) -> bool {
-        matches!(self, Arrivals::Open { .. })
+        matches!(self, Arrivals::Open { .. } | Arrivals::Log { .. })
     }
 }
+
+/// An access log whose requests are sent again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogSource {
+    /// The file, which may be compressed with gzip.
+    pub path: PathBuf,
+    /// Whether a response is good if it has the status of the log, instead of one of [`Plan::checks`].
+    pub expects_logged_status: bool,
+}
+
+/// Loads of whole pages, as browsers load them over HTTP/2 and HTTP/3: a visitor requests the first target, and when its
+/// response is complete, all other targets at once on the same connection. When these have ended, too, the visitor loads
+/// the page again. Closed loop only; every visitor has one connection with a stream for each target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageLoad {
+    /// The value of the `Priority` header (RFC 9218) for each target, in their order; empty for none. If there are
+    /// fewer values than targets, the last is for the rest.
+    pub priorities: Vec<String>,
+}
+
+/// The range of [`Arrivals::Log`]'s speed.
+pub const REPLAY_SPEEDS: RangeInclusive<f64> = 1.0..=10.0;
 
 /// How the arrivals of an open loop are spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,6 +222,8 @@ impl Plan {
             arrivals,
             stop,
             warmup: Duration::ZERO,
+            log: None,
+            page_load: None,
             request: RequestShape::default(),
             connection: ConnectionPolicy::default(),
             checks: ResponseChecks::default(),
@@ -217,7 +259,7 @@ impl Plan {
                  servers with --vs"
             ));
         }
-        if self.stop == StopLimits::default() {
+        if self.stop == StopLimits::default() && self.log.is_none() {
             return impossible("a run needs an end: a number of requests or a time".to_owned());
         }
         let connections = u64::from(self.arrivals.connections());
@@ -238,12 +280,20 @@ impl Plan {
                     "a rate of {rate} requests per second: expected more than 0 and at most 10 million"
                 ));
             }
+            (Arrivals::Log { speed, .. }, _) if !REPLAY_SPEEDS.contains(&speed) => {
+                return impossible(format!(
+                    "--speed {speed}: expected 1 (as in the log) to 10 (ten times as fast)"
+                ));
+            }
             _ => {}
         }
+        self.check_log()?;
+        self.check_page_load()?;
         if self.think != Think::default() && self.arrivals.is_open() {
             return impossible(
-                "a pause between requests (--think) cannot be combined with --rate: in an open loop, the clock \
-                 decides when requests are sent".to_owned(),
+                "a pause between requests (--think) cannot be combined with --rate or --log: in an open loop, the \
+                 clock decides when requests are sent"
+                    .to_owned(),
             );
         }
         if !(self.think.min >= 0.0 && self.think.min <= self.think.max && self.think.max < 86400.0)
@@ -272,6 +322,69 @@ impl Plan {
             if name.is_empty() || !name.bytes().all(token) || !value.is_field_value() {
                 return impossible(format!("`{name}: {value}` is not a header field"));
             }
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Returns an error if the plan has page loads that do not fit its other settings.
+    fn check_page_load(&self) -> Result<(), BenchError> {
+        let impossible = |why: &str| Err(BenchError::Impossible(why.to_owned()));
+        let Some(load) = &self.page_load else {
+            return Ok(());
+        };
+        let parts = self.targets.len() as u32;
+        let Arrivals::Closed { concurrency } = self.arrivals else {
+            return impossible("page loads need a closed loop");
+        };
+        if !self.connection.protocol.is_multiplexed() || parts < 2 {
+            return impossible("a page load has several targets, over HTTP/2 or HTTP/3");
+        }
+        let visitors = concurrency / parts;
+        if self.connection.streams != parts
+            || concurrency != visitors * parts
+            || !visitors.is_multiple_of(self.threads as u32)
+        {
+            return impossible(
+                "page loads need a stream for each target, and as many visitors on each thread",
+            );
+        }
+        let value = |text: &String| RequestTemplate::new(text.as_str()).is_field_value();
+        if !load.priorities.iter().all(value) {
+            return impossible("a priority is not the value of a header");
+        }
+        Ok(())
+    }
+
+    /// Returns an error if the plan has a log that cannot be replayed with the other settings.
+    fn check_log(&self) -> Result<(), BenchError> {
+        let impossible = |why: &str| Err(BenchError::Impossible(why.to_owned()));
+        let is_replay = matches!(self.arrivals, Arrivals::Log { .. });
+        if self.log.is_some() != is_replay {
+            return impossible("arrivals as in a log need a log, and a log needs them");
+        }
+        if !is_replay {
+            return Ok(());
+        }
+        if self.targets.len() > 1 {
+            return impossible("the paths come from the log, so one URL is enough");
+        }
+        let path = self.targets[0].path.text();
+        if path.contains('?') || !self.targets[0].path.is_constant() {
+            return impossible(
+                "with --log, the URL names the server, and maybe a path below which the log's paths are: \
+                 it has no query and no placeholders",
+            );
+        }
+        if self.request.method != "GET" || !self.request.body.is_empty() {
+            return impossible("the methods come from the log (GET and HEAD), and none has a body");
+        }
+        if !self.warmup.is_zero() {
+            return impossible("a log has no warm-up: its first request is measured");
+        }
+        if self.connection.proxy.is_some() {
+            return impossible("a log is replayed to the server itself, not through a proxy (-X)");
         }
         Ok(())
     }

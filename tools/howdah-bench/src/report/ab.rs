@@ -60,7 +60,7 @@ impl AbFigures {
             .sum();
         let clients = match run.plan.arrivals {
             Arrivals::Closed { concurrency } => f64::from(concurrency),
-            Arrivals::Open { .. } => run.client.mean_in_flight,
+            Arrivals::Open { .. } | Arrivals::Log { .. } => run.client.mean_in_flight,
         };
         let each = run.elapsed * 1000.0 / complete as f64;
         AbFigures {

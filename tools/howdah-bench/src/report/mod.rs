@@ -21,5 +21,6 @@ pub mod html;
 pub mod judge;
 pub mod misled;
 pub mod percentile_csv;
+pub mod replay;
 pub mod steadiness;
 pub mod text;

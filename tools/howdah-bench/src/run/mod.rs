@@ -5,6 +5,7 @@
 //! Every request is counted once: `sent = Σ outcomes that were sent + in_flight`, see [`Run::balance`].
 
 pub mod client_side;
+pub mod replay;
 pub mod server_side;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::outcome::Outcome;
 use crate::plan::Plan;
 
 pub use client_side::{ClientSide, Machine};
+pub use replay::Replay;
 pub use server_side::ServerSample;
 
 /// The version of the JSON. It is raised when a reader of the old format would misread the new one.
@@ -81,6 +83,13 @@ pub struct Run {
     pub server: Vec<ServerSample>,
     /// The machine that the generator ran on.
     pub machine: Machine,
+    /// The times of page loads whose responses were all good, from the request of the page to the end of its last part;
+    /// `None` if the plan has no page loads, or none was complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_loads: Option<Histogram>,
+    /// What the replay of a log measured; `None` without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<Box<Replay>>,
     /// One record per request, if `Plan::keep_samples`. Not in the JSON.
     #[serde(skip)]
     pub samples: Vec<Sample>,
@@ -149,7 +158,7 @@ pub struct Phases {
     pub processing: Histogram,
 }
 
-/// Bytes on the connections; over TLS, bytes of the plain text.
+/// Bytes on the connections; over TLS, bytes of the plain text; over HTTP/3, bytes of the streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteCounts {
     /// Headers and bodies received.
@@ -182,7 +191,7 @@ pub struct ConnectionTotals {
     pub peak: u64,
     /// The TLS version and cipher, ab's "SSL/TLS Protocol": `TLSv1.3,TLS13_AES_256_GCM_SHA384`.
     pub tls: Option<String>,
-    /// The protocol of the first response: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`.
+    /// The protocol of the first response: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`, `HTTP/3`.
     pub protocol: Option<String>,
 }
 

@@ -91,6 +91,8 @@ fn empty(arrivals: Arrivals, seconds: f64) -> Run {
             shared_with_server: true,
         },
         samples: Vec::new(),
+        replay: None,
+        page_loads: None,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Derives the recommended settings, how certain they are, and why, from pairs of windows. This module has no side
 //! effects.
 //!
-//! Four questions are asked about the default (mode `embed`, children as Howdah chooses, no page cache): is another
-//! mode faster, another number of children, the page cache, and how does the best rival compare? A setting changes only
+//! Five questions are asked about the default (mode `embed`, children as Howdah chooses, no page cache, no JIT
+//! compiler): is another mode faster, another number of children, the page cache, the JIT compiler, and how does the
+//! best rival compare? A setting changes only
 //! if the pairs show it; "cannot tell" keeps the default. The settings are measured one by one, not together.
 
 use howdah_bench::report::formatting::capital;
@@ -12,7 +13,7 @@ use howdah_bench::stats::paired::{Judgement, JudgementSettings};
 use howdah_bench::stats::verdict::InvalidReason;
 use serde::{Deserialize, Serialize};
 
-use super::arm::{AppArm, DEFAULT, HowdahMode, HowdahSettings};
+use super::arm::{AppArm, DEFAULT, HowdahMode, HowdahSettings, JIT_SETTINGS};
 use super::rows::ArmRow;
 use crate::adjust::holm_adjust;
 use crate::experiment::{ArmFailure, MeasuredWindow};
@@ -37,6 +38,8 @@ pub enum AppQuestion {
     Children,
     /// Whether the page cache (`cache`) makes the application faster.
     Cache,
+    /// Whether PHP's JIT compiler makes the application faster.
+    Jit,
     /// How the best rival compares.
     Rival,
 }
@@ -47,6 +50,7 @@ impl AppQuestion {
         match arm.choice() {
             None => Some(AppQuestion::Rival),
             Some(choice) if choice.cache => Some(AppQuestion::Cache),
+            Some(choice) if choice.jit => Some(AppQuestion::Jit),
             Some(choice) if choice.mode != HowdahMode::Embed => Some(AppQuestion::Mode),
             Some(choice) => choice.children.map(|_| AppQuestion::Children),
         }
@@ -54,10 +58,11 @@ impl AppQuestion {
 }
 
 /// All questions, in the order of the report.
-pub const QUESTIONS: [AppQuestion; 4] = [
+pub const QUESTIONS: [AppQuestion; 5] = [
     AppQuestion::Mode,
     AppQuestion::Children,
     AppQuestion::Cache,
+    AppQuestion::Jit,
     AppQuestion::Rival,
 ];
 
@@ -84,7 +89,7 @@ pub struct Decision {
 pub struct Advice {
     /// The settings to use.
     pub choice: HowdahSettings,
-    /// The answers to the four questions, from which the settings follow.
+    /// The answers to the questions, from which the settings follow.
     pub decisions: Vec<Decision>,
     /// The memory that one more child takes, in bytes; `None` if it could not be measured.
     pub memory_per_child: Option<f64>,
@@ -176,6 +181,7 @@ pub fn advise(facts: &AdviceInput<'_>) -> Advice {
                 AppQuestion::Mode => "No other mode was measured",
                 AppQuestion::Children => "No other number of children was measured",
                 AppQuestion::Cache => "The page cache was not measured",
+                AppQuestion::Jit => "The JIT compiler was not measured",
                 AppQuestion::Rival => "No rival was measured",
             }
             .to_owned(),
@@ -188,6 +194,7 @@ pub fn advise(facts: &AdviceInput<'_>) -> Advice {
                 decide_children(facts, &mut choice, settings, judgement.as_ref(), better)
             }
             AppQuestion::Cache => decide_cache(facts, &mut choice, settings, better),
+            AppQuestion::Jit => decide_jit(&mut choice, better),
             AppQuestion::Rival => "for comparison only".to_owned(),
         };
         decisions.push(Decision {
@@ -366,6 +373,24 @@ fn decide_cache(
         "on: the cache stored {}; docs/cache.md describes its limits",
         facts.kept_by_cache.join(", ")
     )
+}
+
+fn decide_jit(choice: &mut HowdahSettings, better: bool) -> String {
+    if !better {
+        return "off, the default".to_owned();
+    }
+    if choice.mode != HowdahMode::Embed {
+        return format!(
+            "off: measured in mode embed, and mode {} is recommended",
+            choice.mode.word()
+        );
+    }
+    choice.jit = true;
+    let settings: Vec<String> = JIT_SETTINGS
+        .iter()
+        .map(|(name, value)| format!("{name} = {value}"))
+        .collect();
+    format!("on: {}", settings.join(", "))
 }
 
 #[cfg(test)]

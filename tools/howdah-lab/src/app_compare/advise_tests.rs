@@ -18,6 +18,7 @@ fn arms() -> Vec<AppArm> {
             mode,
             children,
             cache,
+            jit: false,
         })
     };
     vec![
@@ -239,11 +240,38 @@ fn advice_without_figures_keeps_the_default() {
     };
     let advice = advise(&facts);
     assert_eq!(advice.choice, HowdahSettings::DEFAULT_ARM);
-    assert_eq!(advice.decisions.len(), 4);
+    assert_eq!(advice.decisions.len(), 5);
     for decision in &advice.decisions {
         assert!(
             decision.evidence.contains("was not measured"),
             "{decision:?}"
         );
     }
+}
+
+#[test]
+fn jit_is_on_only_if_it_is_faster_in_the_recommended_mode() {
+    let mut choice = HowdahSettings::DEFAULT_ARM;
+    assert_eq!(decide_jit(&mut choice, false), "off, the default");
+    assert!(!choice.jit);
+    let said = decide_jit(&mut choice, true);
+    assert_eq!(
+        said,
+        "on: opcache.jit = tracing, opcache.jit_buffer_size = 64M"
+    );
+    assert!(choice.jit);
+    let mut pool = HowdahSettings {
+        mode: HowdahMode::Pool,
+        ..HowdahSettings::DEFAULT_ARM
+    };
+    assert!(decide_jit(&mut pool, true).starts_with("off: measured in mode embed"));
+    assert!(!pool.jit);
+    let compiled = arm(
+        "howdah-embed-jit",
+        Some(HowdahSettings {
+            jit: true,
+            ..HowdahSettings::DEFAULT_ARM
+        }),
+    );
+    assert_eq!(AppQuestion::about(&compiled), Some(AppQuestion::Jit));
 }

@@ -48,7 +48,17 @@ pub struct HowdahSettings {
     pub children: Option<u32>,
     /// Whether `cache` is `"on"`.
     pub cache: bool,
+    /// Whether PHP's JIT compiler is on ([`JIT_SETTINGS`]).
+    #[serde(default)]
+    pub jit: bool,
 }
+
+/// PHP's settings that turn on its JIT compiler: traces of hot code are compiled, into as much memory as PHP 8.4 has by
+/// default. Earlier versions have none, and without it the JIT compiler stays off.
+pub const JIT_SETTINGS: [(&str, &str); 2] = [
+    ("opcache.jit", "tracing"),
+    ("opcache.jit_buffer_size", "64M"),
+];
 
 impl HowdahSettings {
     /// The settings to use unless others are shown to be better.
@@ -56,6 +66,7 @@ impl HowdahSettings {
         mode: HowdahMode::Embed,
         children: None,
         cache: false,
+        jit: false,
     };
 }
 
@@ -123,6 +134,11 @@ pub fn arms(app: &TestedApp, quick: bool) -> Vec<AppArm> {
         ..HowdahSettings::DEFAULT_ARM
     };
     arms.push(howdah("howdah-embed-cache", cached));
+    let compiled = HowdahSettings {
+        jit: true,
+        ..HowdahSettings::DEFAULT_ARM
+    };
+    arms.push(howdah("howdah-embed-jit", compiled));
     if app.worker.is_some() {
         arms.push(howdah(WORKER_ARM, of(HowdahMode::Worker)));
     }
@@ -155,6 +171,9 @@ fn title(choice: HowdahSettings) -> String {
     }
     if choice.cache {
         title += ", page cache";
+    }
+    if choice.jit {
+        title += ", JIT";
     }
     title
 }

@@ -37,6 +37,7 @@ pub(super) fn configure(
         mode: said(advise::AppQuestion::Mode),
         children: said(advise::AppQuestion::Children),
         cache: said(advise::AppQuestion::Cache),
+        jit: said(advise::AppQuestion::Jit),
     };
     if let Some(bytes) = advice.memory_per_child {
         reasons.children += &format!(

@@ -21,6 +21,12 @@ pub struct FetchedResponse {
     pub media_type: String,
     /// The value of the `Location` header.
     pub location: Option<String>,
+    /// The value of the `Content-Encoding` header, in lower case.
+    pub coding: Option<String>,
+    /// The value of the `ETag` header.
+    pub etag: Option<String>,
+    /// The value of the `Last-Modified` header.
+    pub last_modified: Option<String>,
     /// Whether a page cache reports a hit (`X-Cache: HIT`).
     pub from_cache: bool,
     /// The body, without chunk framing.
@@ -120,6 +126,9 @@ pub fn fetch(
         status: reader.head().map_or(0, |head| head.status),
         media_type: media_type.trim().to_ascii_lowercase(),
         location: field("location"),
+        coding: field("content-encoding").map(|coding| coding.to_ascii_lowercase()),
+        etag: field("etag"),
+        last_modified: field("last-modified"),
         from_cache: field("x-cache").is_some_and(|word| word.eq_ignore_ascii_case("hit")),
         body: parts.body,
         took: begun.elapsed().as_secs_f64(),

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::app::{DEFAULT_HOST, TestedApp};
-use super::arm::{HowdahMode, HowdahSettings};
+use super::arm::{HowdahMode, HowdahSettings, JIT_SETTINGS};
 use howdah_machine::php;
 
 /// The address at which Debian's php-fpm listens.
@@ -39,6 +39,8 @@ pub struct SettingReasons {
     pub children: String,
     /// The comment above `cache`.
     pub cache: String,
+    /// The comment above PHP's settings for the JIT compiler.
+    pub jit: String,
 }
 
 /// Returns the text of the file.
@@ -76,6 +78,13 @@ pub fn config_text(wanted: &ConfigInput<'_>) -> String {
     }
     if let (Some(ini), false) = (wanted.php_ini, choice.mode == HowdahMode::Fastcgi) {
         let _ = writeln!(out, "php_ini = {}", path(ini));
+    }
+    if choice.jit && choice.mode != HowdahMode::Fastcgi {
+        out.push_str("\n[pool.www.php_value]\n");
+        comment(&mut out, &wanted.reasons.jit);
+        for (name, value) in JIT_SETTINGS {
+            let _ = writeln!(out, "{} = {}", quoted(name), quoted(value));
+        }
     }
     // In mode `fastcgi`, php-fpm's own configuration sets the environment of its processes.
     if !app.environment.is_empty() && choice.mode != HowdahMode::Fastcgi {

@@ -99,5 +99,6 @@ pub fn stack_job(
         ini_without_opcache: ini.clone(),
         ini,
         howdah: howdah.to_owned(),
+        h2c: false,
     })
 }

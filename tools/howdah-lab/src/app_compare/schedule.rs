@@ -56,7 +56,7 @@ pub struct ArmCost {
     pub question: Option<AppQuestion>,
 }
 
-/// The number of pairs. With Holm's adjustment for four questions, eight pairs can reach 0.05 (4 / 2^7), seven cannot.
+/// The number of pairs. With Holm's adjustment for five questions, eight pairs can reach 0.05 (5 / 2^7), seven cannot.
 pub const DECISION_PAIRS: u32 = 8;
 /// A window has room for this many responses of a slow page on each core.
 const RESPONSES_PER_CORE: f64 = 10.0;
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn decision_pairs_suffice_for_four_questions() {
+    fn decision_pairs_suffice_for_five_questions() {
         let least = |pairs: u32| QUESTIONS.len() as f64 * 2f64.powi(1 - pairs as i32);
         assert!(least(DECISION_PAIRS) <= 0.05 && least(DECISION_PAIRS - 1) > 0.05);
     }

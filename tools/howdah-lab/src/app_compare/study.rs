@@ -319,6 +319,7 @@ fn omission_priority(arm: &AppArm, reference: &str) -> u32 {
         (ArmKind::Rival(_), _) => 4,
         (_, Some(choice)) => match choice.mode {
             HowdahMode::Embed if choice.cache => 0,
+            HowdahMode::Embed if choice.jit => 2,
             HowdahMode::Embed | HowdahMode::Worker => 1,
             HowdahMode::Fastcgi => 2,
             HowdahMode::Pool => 3,

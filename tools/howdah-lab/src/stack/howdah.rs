@@ -23,7 +23,7 @@ pub fn serve(
         .arg(&job.ini.file)
         .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory)
         .args(arguments);
-    listen(command, folder, Vec::new())
+    listen(command, job, folder, Vec::new())
 }
 
 /// Starts `howdah serve` with the pool's opcode cache off: the pool's setting takes precedence over
@@ -59,7 +59,7 @@ pub fn fastcgi(
     )?;
     let mut command = command(job, folder);
     command.arg("--config").arg(config);
-    listen(command, folder, vec![fpm])
+    listen(command, job, folder, vec![fpm])
 }
 
 /// The hello page as an application that stays in memory; FrankenPHP gets the same script.
@@ -91,11 +91,13 @@ fn command(job: &StackJob, folder: &RunFolder) -> Command {
 
 fn listen(
     mut command: Command,
+    job: &StackJob,
     folder: &RunFolder,
     mut processes: Vec<LabProcess>,
 ) -> Result<RunningStack, LabError> {
     let address = free_address()?;
-    command.args(["--listen", &address.to_string()]);
+    let h2c = if job.h2c { " h2c" } else { "" };
+    command.args(["--listen", &format!("{address}{h2c}")]);
     processes.push(start(&command, folder, address)?);
     Ok(RunningStack::new(address, processes))
 }

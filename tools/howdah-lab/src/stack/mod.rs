@@ -49,6 +49,9 @@ pub struct StackJob {
     pub ini_without_opcache: PhpIniFile,
     /// The path of the `howdah` program.
     pub howdah: PathBuf,
+    /// Whether clients speak HTTP/2 without TLS. Stacks that cannot, or that the lab does not set up for it, fail the
+    /// check of the page.
+    pub h2c: bool,
 }
 
 /// A running stack. Dropping it ends its programs.
@@ -257,6 +260,7 @@ pub(crate) mod tests {
             ini: ini(),
             ini_without_opcache: ini(),
             howdah: PathBuf::from("howdah"),
+            h2c: false,
         }
     }
 

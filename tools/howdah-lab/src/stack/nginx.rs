@@ -196,7 +196,7 @@ http {{
     scgi_temp_path {prefix}/scgi;
     {http}
     server {{
-        listen {address} reuseport backlog=4096;
+        listen {address} reuseport backlog=4096{http2};
         server_name {name};
         root {root};
         index index.php index.html;
@@ -204,6 +204,7 @@ http {{
     }}
 }}
 ",
+        http2 = if job.h2c { " http2" } else { "" },
         name = job.server_name,
         workers = workers(),
         files = 2 * connections + 256,

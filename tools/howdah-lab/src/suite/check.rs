@@ -92,6 +92,33 @@ impl Suite {
                     .is_none_or(|path| path.starts_with('/')),
                 format!("page {}: `beside` does not begin with `/`", page.name),
             );
+            let special = [
+                page.coding.is_some(),
+                page.revalidate,
+                page.log.is_some() || !page.mix.is_empty(),
+                !page.assets.is_empty(),
+            ];
+            rules.require(
+                special.iter().filter(|is| **is).count() <= 1,
+                format!(
+                    "page {}: only one of coding, revalidate, assets, and log or mix is possible",
+                    page.name
+                ),
+            );
+            rules.require(
+                page.mix
+                    .iter()
+                    .chain(&page.assets)
+                    .all(|path| path.starts_with('/')),
+                format!(
+                    "page {}: mix, assets: a path does not begin with `/`",
+                    page.name
+                ),
+            );
+            rules.require(
+                page.priorities.is_empty() || !page.assets.is_empty(),
+                format!("page {}: priorities are for a page with assets", page.name),
+            );
             rules.require(
                 !page.contains.is_empty(),
                 format!(

@@ -80,10 +80,16 @@ pub(super) fn request(typed: &BenchArguments) -> Result<RequestShape, BenchError
 /// Returns the protocol, the connection and its TLS settings.
 pub(super) fn connection(typed: &BenchArguments) -> Result<ConnectionPolicy, BenchError> {
     let defaults = ConnectionPolicy::default();
+    if typed.streams.is_some() && !(typed.http2 || typed.http3) {
+        return Err(impossible(
+            "--streams needs a protocol whose connections carry several requests at once: --http2 or --http3",
+        ));
+    }
     Ok(ConnectionPolicy {
-        protocol: match (typed.http10, typed.http2) {
-            (true, _) => HttpProtocol::Http10,
-            (_, true) => HttpProtocol::Http2,
+        protocol: match (typed.http10, typed.http2, typed.http3) {
+            (true, ..) => HttpProtocol::Http10,
+            (_, true, _) => HttpProtocol::Http2,
+            (.., true) => HttpProtocol::Http3,
             _ => HttpProtocol::Http11,
         },
         keep_alive: !typed.no_keepalive,

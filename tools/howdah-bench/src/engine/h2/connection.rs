@@ -1,17 +1,21 @@
-//! One HTTP/2 connection: its socket, its TLS, its `h2` state. It does not depend on requests; the
-//! [`super::Http2ClientFleet`] sends those on it.
+//! One HTTP/2 connection: its socket, its TLS, its `h2` state.
 
 use std::pin::{Pin, pin};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes};
 use h2::client::{Builder, Connection, SendRequest};
+use http::Request;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::super::context::ThreadContext;
+use super::super::multiplex::{
+    ConnectFailure, ConnectionPhase, ConnectionState, MultiplexedConnection, StreamFailure,
+};
 use super::super::socket;
 use super::super::stream::{BenchStream, ReceiveResult};
+use super::exchange::Http2Exchange;
 use super::pipe::Http2Pipe;
 use crate::outcome::Outcome;
 
@@ -21,81 +25,39 @@ const STREAM_WINDOW: u32 = 1 << 24;
 const CONNECTION_WINDOW: u32 = 1 << 26;
 
 /// A connection and its state.
-pub struct SharedHttp2Connection {
-    index: u32,
-    /// Distinguishes events of this socket from those of the previous one.
-    generation: u32,
-    pub phase: ConnectionPhase,
+pub struct Http2Connection {
+    state: ConnectionState,
     stream: Option<BenchStream>,
     pipe: Http2Pipe,
     connection: Option<Connection<Http2Pipe, Bytes>>,
-    pub sender: Option<SendRequest<Bytes>>,
-    /// Whether there are requests to begin or frames to write.
-    pub dirty: bool,
-    /// The number of complete responses on this connection.
-    pub served: u64,
-    /// How long connecting took, in nanoseconds. It is charged to the first request.
-    pub connect: u64,
-    since: u64,
-    /// The error of the socket, once it has failed.
-    pub error: Option<String>,
+    sender: Option<SendRequest<Bytes>>,
 }
 
-/// The state of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionPhase {
-    /// There is no connection.
-    Down,
-    /// The backlog was full, and the worker will retry.
-    Backlog,
-    Connecting,
-    Handshake,
-    /// The connection can carry requests.
-    Up,
-}
+impl MultiplexedConnection for Http2Connection {
+    type Exchange = Http2Exchange;
 
-/// Why a connection could not be made.
-pub struct ConnectFailure {
-    pub outcome: Outcome,
-    pub why: Option<String>,
-}
+    const PROTOCOL: &'static str = "HTTP/2";
 
-fn failure(outcome: Outcome, why: impl std::fmt::Display) -> ConnectFailure {
-    ConnectFailure {
-        outcome,
-        why: Some(why.to_string()),
-    }
-}
-
-impl SharedHttp2Connection {
-    pub fn new(index: u32) -> SharedHttp2Connection {
-        SharedHttp2Connection {
-            index,
-            generation: 0,
-            phase: ConnectionPhase::Down,
+    fn new(index: u32) -> Http2Connection {
+        Http2Connection {
+            state: ConnectionState::new(index),
             stream: None,
             pipe: Http2Pipe::default(),
             connection: None,
             sender: None,
-            dirty: false,
-            served: 0,
-            connect: 0,
-            since: 0,
-            error: None,
         }
     }
 
-    /// Returns the token that epoll reports with events of the current socket.
-    pub fn token(&self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
+    fn state(&self) -> &ConnectionState {
+        &self.state
     }
 
-    /// Begins to connect.
-    pub fn open(&mut self, context: &mut ThreadContext, now: u64) -> Result<(), ConnectFailure> {
-        self.generation = self.generation.wrapping_add(1);
-        self.since = now;
-        self.error = None;
-        self.served = 0;
+    fn state_mut(&mut self) -> &mut ConnectionState {
+        &mut self.state
+    }
+
+    fn open(&mut self, context: &mut ThreadContext, now: u64) -> Result<(), ConnectFailure> {
+        self.state.restart(now);
         let opened = match socket::open(&context.peer, &context.plan.connection) {
             Ok(opened) => opened,
             Err(Errno::AGAIN) if context.peer.is_unix() => {
@@ -105,29 +67,28 @@ impl SharedHttp2Connection {
                     why: None,
                 });
             }
-            Err(error) => return Err(failure(socket::connect_outcome(error), error)),
+            Err(error) => return Err(ConnectFailure::new(socket::connect_outcome(error), error)),
         };
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        let data = EventData::new_u64(self.token());
+        let data = EventData::new_u64(self.state.token());
         epoll::add(&context.epoll, &opened.fd, data, flags)
-            .map_err(|e| failure(Outcome::ConnectFailed, e))?;
+            .map_err(|e| ConnectFailure::new(Outcome::ConnectFailed, e))?;
         let stream = BenchStream::new(opened.fd, context.tls.as_deref())
-            .map_err(|e| failure(Outcome::Tls, e))?;
+            .map_err(|e| ConnectFailure::new(Outcome::Tls, e))?;
         self.stream = Some(stream);
-        self.phase = ConnectionPhase::Connecting;
+        self.state.phase = ConnectionPhase::Connecting;
         if opened.established {
             self.established(context)?;
         }
         Ok(())
     }
 
-    /// Handles an event of the socket: receives the frames without parsing them.
-    pub fn event(
+    fn event(
         &mut self,
         context: &mut ThreadContext,
         flags: EventFlags,
     ) -> Result<(), ConnectFailure> {
-        match self.phase {
+        match self.state.phase {
             ConnectionPhase::Connecting => {
                 let Some(stream) = &self.stream else {
                     return Ok(());
@@ -137,7 +98,7 @@ impl SharedHttp2Connection {
                         self.established(context)
                     }
                     Ok(()) => Ok(()),
-                    Err(error) => Err(failure(socket::connect_outcome(error), error)),
+                    Err(error) => Err(ConnectFailure::new(socket::connect_outcome(error), error)),
                 }
             }
             ConnectionPhase::Handshake => self.handshake(context),
@@ -149,10 +110,90 @@ impl SharedHttp2Connection {
         }
     }
 
+    fn poll(&mut self) -> Result<bool, StreamFailure> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(false);
+        };
+        let mut waker = Context::from_waker(Waker::noop());
+        match Pin::new(connection).poll(&mut waker) {
+            Poll::Pending => Ok(true),
+            Poll::Ready(Ok(())) => Ok(false),
+            Poll::Ready(Err(error)) => Err(StreamFailure {
+                outcome: Outcome::ProtocolError,
+                why: error.to_string(),
+            }),
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        let mut waker = Context::from_waker(Waker::noop());
+        let sender = self.sender.as_mut();
+        sender.is_some_and(|sender| matches!(sender.poll_ready(&mut waker), Poll::Ready(Ok(()))))
+    }
+
+    fn begin(
+        &mut self,
+        request: Request<()>,
+        body: &Bytes,
+    ) -> Result<Option<Http2Exchange>, StreamFailure> {
+        let Some(sender) = &mut self.sender else {
+            return Ok(None);
+        };
+        let Ok((response, mut stream)) = sender.send_request(request, body.is_empty()) else {
+            return Ok(None);
+        };
+        if !body.is_empty() && stream.send_data(body.clone(), true).is_err() {
+            return Ok(None);
+        }
+        Ok(Some(Http2Exchange::Head(response)))
+    }
+
+    fn send(&mut self, context: &mut ThreadContext) {
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        let mut bytes = self.pipe.bytes();
+        while !bytes.pending.is_empty() {
+            match stream.send(&bytes.pending) {
+                Ok(sent) => {
+                    let measured = context.recorder.is_measured(context.clock.now());
+                    context.recorder.count_bytes_sent(measured, sent);
+                    bytes.pending.advance(sent);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(error) => {
+                    self.state.error = Some(error.to_string());
+                    bytes.ended = true;
+                    bytes.pending.clear();
+                    return;
+                }
+            }
+        }
+        // The records that TLS holds back are sent at the next event.
+        let _ = stream.flush();
+    }
+
+    fn close(&mut self, context: &mut ThreadContext) {
+        self.sender = None;
+        self.connection = None;
+        self.stream = None;
+        self.pipe = Http2Pipe::default();
+        if matches!(
+            self.state.phase,
+            ConnectionPhase::Handshake | ConnectionPhase::Up
+        ) {
+            context.recorder.count_closed();
+        }
+        self.state.phase = ConnectionPhase::Down;
+    }
+}
+
+impl Http2Connection {
     fn established(&mut self, context: &mut ThreadContext) -> Result<(), ConnectFailure> {
         context.record_reached();
         context.recorder.count_opened();
-        self.phase = ConnectionPhase::Handshake;
+        self.state.phase = ConnectionPhase::Handshake;
         self.handshake(context)
     }
 
@@ -164,11 +205,11 @@ impl SharedHttp2Connection {
             match stream.handshake(&mut context.scratch) {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                Err(why) => return Err(failure(Outcome::Tls, why)),
+                Err(why) => return Err(ConnectFailure::new(Outcome::Tls, why)),
             }
             if !stream.has_negotiated(b"h2") {
                 let why = "the server did not negotiate HTTP/2 (ALPN)";
-                return Err(failure(Outcome::Tls, why));
+                return Err(ConnectFailure::new(Outcome::Tls, why));
             }
             if !context.record_handshake() {
                 context.recorder.connections().tls = stream.description();
@@ -184,18 +225,25 @@ impl SharedHttp2Connection {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
         let mut greeting = pin!(builder.handshake::<_, Bytes>(self.pipe.clone()));
-        let mut waker = std::task::Context::from_waker(Waker::noop());
+        let mut waker = Context::from_waker(Waker::noop());
         // The pipe accepts the preface at once, so this does not wait.
         match greeting.as_mut().poll(&mut waker) {
             Poll::Ready(Ok((sender, connection))) => {
                 self.sender = Some(sender);
                 self.connection = Some(connection);
             }
-            Poll::Ready(Err(error)) => return Err(failure(Outcome::ProtocolError, error)),
-            Poll::Pending => return Err(failure(Outcome::ProtocolError, "the preface waits")),
+            Poll::Ready(Err(error)) => {
+                return Err(ConnectFailure::new(Outcome::ProtocolError, error));
+            }
+            Poll::Pending => {
+                return Err(ConnectFailure::new(
+                    Outcome::ProtocolError,
+                    "the preface waits",
+                ));
+            }
         }
-        self.phase = ConnectionPhase::Up;
-        self.connect = (context.clock.now() - self.since).max(1);
+        self.state.phase = ConnectionPhase::Up;
+        self.state.connect = (context.clock.now() - self.state.since).max(1);
         self.receive(context);
         Ok(())
     }
@@ -215,64 +263,11 @@ impl SharedHttp2Connection {
                 Ok(ReceiveResult::WouldBlock) => return,
                 Ok(ReceiveResult::End | ReceiveResult::CutOff) => break,
                 Err(why) => {
-                    self.error = Some(why.to_string());
+                    self.state.error = Some(why.to_string());
                     break;
                 }
             }
         }
         self.pipe.bytes().ended = true;
-    }
-
-    /// Lets `h2` read and write. Returns whether the connection is still open, or the error of
-    /// `h2`.
-    pub fn poll(&mut self) -> Result<bool, h2::Error> {
-        let Some(connection) = &mut self.connection else {
-            return Ok(false);
-        };
-        let mut waker = std::task::Context::from_waker(Waker::noop());
-        match Pin::new(connection).poll(&mut waker) {
-            Poll::Pending => Ok(true),
-            Poll::Ready(Ok(())) => Ok(false),
-            Poll::Ready(Err(error)) => Err(error),
-        }
-    }
-
-    /// Sends what `h2` has written.
-    pub fn send(&mut self, context: &mut ThreadContext) {
-        let Some(stream) = &mut self.stream else {
-            return;
-        };
-        let mut bytes = self.pipe.bytes();
-        while !bytes.pending.is_empty() {
-            match stream.send(&bytes.pending) {
-                Ok(sent) => {
-                    let measured = context.recorder.is_measured(context.clock.now());
-                    context.recorder.count_bytes_sent(measured, sent);
-                    bytes.pending.advance(sent);
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return,
-                Err(error) => {
-                    self.error = Some(error.to_string());
-                    bytes.ended = true;
-                    bytes.pending.clear();
-                    return;
-                }
-            }
-        }
-        // The records that TLS holds back are sent at the next event.
-        let _ = stream.flush();
-    }
-
-    /// Closes the connection at once.
-    pub fn close(&mut self, context: &mut ThreadContext) {
-        self.sender = None;
-        self.connection = None;
-        self.stream = None;
-        self.pipe = Http2Pipe::default();
-        if matches!(self.phase, ConnectionPhase::Handshake | ConnectionPhase::Up) {
-            context.recorder.count_closed();
-        }
-        self.phase = ConnectionPhase::Down;
     }
 }

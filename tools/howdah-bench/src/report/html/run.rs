@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use crate::plan::Arrivals;
 use crate::run::{Run, RunEnd};
 use crate::stats::steady::Steadiness;
 
@@ -37,6 +36,15 @@ pub(super) fn run(run: &Run) -> String {
             out,
             "<p class=\"notes\">About the load tester: {}</p>",
             escape(&notes.join(" "))
+        );
+    }
+    if let Some(replay) = &run.replay {
+        let [arrivals, statuses] = super::super::replay::verdict(run, replay);
+        let _ = writeln!(
+            out,
+            "<p class=\"notes\">Arrivals: {}. Statuses: {}.</p>",
+            escape(&arrivals),
+            escape(&statuses)
         );
     }
     numbers(&mut out, run);
@@ -128,7 +136,7 @@ fn run_badges(run: &Run) -> Vec<Badge> {
 
 fn numbers(out: &mut String, run: &Run) {
     out.push_str("<dl class=\"numbers\">");
-    if let Arrivals::Open { .. } = run.plan.arrivals {
+    if run.plan.arrivals.is_open() {
         number(out, "", "offered", &rate(run.offered_rate()), "/s");
     }
     number(out, "", "good responses", &rate(run.good_rate()), "/s");

@@ -70,7 +70,7 @@ fn document(out: &mut String, run: &Run, style: ReportStyle) {
 fn load(out: &mut String, run: &Run) {
     match run.plan.arrivals {
         Arrivals::Closed { concurrency } => field(out, "Concurrency Level", concurrency),
-        Arrivals::Open { .. } => field(
+        Arrivals::Open { .. } | Arrivals::Log { .. } => field(
             out,
             "Concurrency Level",
             format!(

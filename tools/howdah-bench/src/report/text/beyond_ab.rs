@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use super::line;
 use crate::driver;
 use crate::histogram::Histogram;
 use crate::plan::{Arrivals, Spacing};
@@ -11,10 +12,6 @@ use crate::report::formatting::{self, bytes, count, duration, ms, percent, rate}
 use crate::report::steadiness;
 use crate::run::Run;
 use crate::stats::{little, quantile};
-
-fn line(out: &mut String, name: &str, value: impl std::fmt::Display) {
-    let _ = writeln!(out, "  {name:<13} {value}");
-}
 
 /// Writes the part of the report that ab does not have.
 pub fn write(out: &mut String, run: &Run) {
@@ -31,6 +28,12 @@ pub fn write(out: &mut String, run: &Run) {
             rate(run.achieved_rate()),
             rate(run.good_rate())
         ),
+        Arrivals::Log { .. } => format!(
+            "{} offered by the log, {} achieved, {} good per second",
+            rate(run.offered_rate()),
+            rate(run.achieved_rate()),
+            rate(run.good_rate())
+        ),
         Arrivals::Closed { .. } => format!(
             "{} achieved, {} good per second",
             rate(run.achieved_rate()),
@@ -40,6 +43,10 @@ pub fn write(out: &mut String, run: &Run) {
     line(out, "rates", rates);
     outcomes(out, run);
     line(out, "percentiles", percentiles(&run.latency()));
+    if let Some(loads) = &run.page_loads {
+        let text = format!("{} complete, {}", count(loads.len()), percentiles(loads));
+        line(out, "page loads", text);
+    }
     line(out, "steadiness", steadiness::sentence(run));
     if run.in_flight.count + run.in_flight.connecting > 0 || run.unsent > 0 {
         line(out, "at the end", at_the_end(run));
@@ -93,6 +100,9 @@ pub fn mode(run: &Run) -> String {
         Arrivals::Closed { concurrency } => format!(
             "closed loop, {}: measures the highest throughput, not the latency at a given rate (--rate measures that)",
             formatting::plural(u64::from(concurrency), "client", "clients")
+        ),
+        Arrivals::Log { speed, .. } => format!(
+            "replay of a log at {speed} times its speed (open loop): latency counts from when a request was due"
         ),
         Arrivals::Open {
             rate: asked,

@@ -5,10 +5,11 @@
 //! and "Failed requests" is every request that was not good. Where that differs from what ab would have printed, the
 //! last part says so. Times have decimals, since a millisecond is a long time today.
 //!
-//! - [`ab_fields`]: the fields of ab; [`beyond_ab`]: what ab does not say.
+//! - [`ab_fields`]: the fields of ab; [`beyond_ab`]: what ab does not say; [`replay`]: a replayed log.
 
 mod ab_fields;
 mod beyond_ab;
+mod replay;
 
 use std::fmt::Write;
 
@@ -59,8 +60,13 @@ pub fn report(run: &Run, style: ReportStyle) -> String {
     }
     ab_fields::write(&mut out, run, style);
     beyond_ab::write(&mut out, run);
+    replay::write(&mut out, run);
     misleading(&mut out, run);
     out
+}
+
+fn line(out: &mut String, name: &str, value: impl std::fmt::Display) {
+    let _ = writeln!(out, "  {name:<13} {value}");
 }
 
 fn misleading(out: &mut String, run: &Run) {

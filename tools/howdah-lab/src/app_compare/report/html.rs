@@ -50,7 +50,11 @@ fn headline(outcome: &AppOutcome) -> String {
                 format!(", {}", formatting::plural(n.into(), "child", "children"))
             });
             let cache = if choice.cache { "on" } else { "off" };
-            format!("Mode {}{children}, page cache {cache}", choice.mode.word())
+            let jit = if choice.jit { ", JIT compiler on" } else { "" };
+            format!(
+                "Mode {}{children}, page cache {cache}{jit}",
+                choice.mode.word()
+            )
         }
     }
 }

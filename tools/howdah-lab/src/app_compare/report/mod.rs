@@ -11,6 +11,7 @@ pub fn heading(question: AppQuestion) -> &'static str {
         AppQuestion::Mode => "Mode",
         AppQuestion::Children => "Children",
         AppQuestion::Cache => "Page cache",
+        AppQuestion::Jit => "JIT compiler",
         AppQuestion::Rival => "Compared with the best rival",
     }
 }
