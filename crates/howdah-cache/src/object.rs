@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use crate::esi::{self, EsiPart};
 use crate::field;
 use crate::generation::{Generations, PageValidity};
 use crate::pass::Pass;
@@ -57,6 +58,8 @@ pub struct Object {
     forms: [OnceLock<ResponseForm>; CODING_COUNT + 1],
     /// The forms that are on disk, one bit each.
     on_disk: AtomicU8,
+    /// The parts of the body, if its ESI tags are processed; found when the page is first sent.
+    esi_parts: OnceLock<Option<Box<[EsiPart]>>>,
 }
 
 /// The input for an [`Object`].
@@ -86,6 +89,7 @@ impl Object {
                 lines.extend_from_slice(part);
             }
         }
+        add_esi_mark(storable, &mut lines);
         let freshness = *storable.freshness();
         let date = field::first(draft.fields, b"date").and_then(field::date);
         Ok(Object {
@@ -101,6 +105,7 @@ impl Object {
             compared_up_to: AtomicU64::new(draft.born),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
+            esi_parts: OnceLock::new(),
         })
     }
 
@@ -124,6 +129,8 @@ impl Object {
         };
         let replaced =
             |name: &[u8]| !kept(name) && update.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        let is_mark = |name: &[u8]| name.eq_ignore_ascii_case(esi::MARK_NAME);
+        let replaced = |name: &[u8]| replaced(name) || (storable.has_esi() && is_mark(name));
         for (name, value) in self.fields().filter(|(n, _)| !replaced(n)) {
             put(name, value);
         }
@@ -132,6 +139,7 @@ impl Object {
                 put(name, value);
             }
         }
+        add_esi_mark(storable, &mut lines);
         let date = field::first(update, b"date").and_then(field::date);
         Object {
             status: self.status,
@@ -146,6 +154,7 @@ impl Object {
             compared_up_to: AtomicU64::new(born),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
+            esi_parts: OnceLock::new(),
         }
     }
 
@@ -171,6 +180,7 @@ impl Object {
             compared_up_to: AtomicU64::new(0),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
+            esi_parts: OnceLock::new(),
         }
     }
 
@@ -227,6 +237,16 @@ impl Object {
             .map(|(_, value)| value)
     }
 
+    /// Returns the parts of the body, if the application has marked the page and it has ESI tags. They are found once.
+    pub fn esi_parts(&self) -> Option<&[EsiPart]> {
+        let parts = self.esi_parts.get_or_init(|| {
+            let is_marked = self.field(esi::MARK_NAME) == Some(esi::MARK_VALUE);
+            let parts = is_marked.then(|| esi::parse_page(&self.body)).flatten();
+            parts.map(Vec::into_boxed_slice)
+        });
+        parts.as_deref()
+    }
+
     /// Returns how the page may be used at `now`, by its lifetime and the purges since its birth, or `None` if it may
     /// not be used.
     pub fn state(&self, generations: &Generations, now: Millis) -> Option<PageState> {
@@ -275,6 +295,15 @@ impl Object {
         let coded: usize = coded.map(|form| form.head.len() + body(form)).sum();
         let own = self.lines.len() * 2 + self.reason.len() + self.url_key.len() + tags;
         (own + self.body.len() + coded.max(self.body.len() / 2) + PAGE_OVERHEAD_BYTES) as u64
+    }
+}
+
+/// Adds the header by which the stored page is recognised as one whose tags are processed. It is never sent.
+fn add_esi_mark(storable: &Storable, lines: &mut Vec<u8>) {
+    if storable.has_esi() {
+        for part in [esi::MARK_NAME, b": ", esi::MARK_VALUE, b"\r\n"] {
+            lines.extend_from_slice(part);
+        }
     }
 }
 
@@ -356,6 +385,49 @@ pub(crate) mod tests {
         );
         assert_eq!((new.freshness.lifetime, new.born), (90_000, 5));
         assert_eq!(new.body, old.body);
+    }
+
+    #[test]
+    fn marked_page_keeps_its_mark_and_its_parts_are_found() {
+        let esi_rules = CacheRules {
+            esi: Some(crate::esi::EsiRules::default()),
+            ..rules()
+        };
+        for (header, value) in [
+            ("surrogate-control", "max-age=5, content=\"ESI/1.0\""),
+            ("X-LiteSpeed-Cache-Control", "public,esi=on"),
+        ] {
+            let fields: Vec<(&[u8], &[u8])> = vec![
+                (b"Cache-Control", b"max-age=60"),
+                (header.as_bytes(), value.as_bytes()),
+            ];
+            let stored = |rules: &CacheRules, fields: &HeaderFields<'_>| {
+                let storable = decide_storable(&facts(fields), rules)?;
+                let draft = ObjectDraft {
+                    status: 200,
+                    reason: b"",
+                    fields,
+                    body: Bytes::from_static(b"a<esi:include src='/f'/>b"),
+                    url_key: b"key",
+                    born: 1,
+                };
+                Object::new(&storable, draft).map(|page| (storable, page))
+            };
+            let (storable, page) = stored(&esi_rules, &fields).unwrap();
+            assert_eq!(page.field(b"Surrogate-Control"), Some(esi::MARK_VALUE));
+            assert_eq!(page.esi_parts().map(<[EsiPart]>::len), Some(3));
+            let again = page.revalidated(&storable, &fields, 2);
+            let marks = again
+                .fields()
+                .filter(|(name, _)| name.eq_ignore_ascii_case(esi::MARK_NAME));
+            assert_eq!(marks.count(), 1);
+            assert_eq!(again.esi_parts().map(<[EsiPart]>::len), Some(3));
+            // Without the table, LiteSpeed's word forbids storing, and the other one has no meaning.
+            match stored(&rules(), &fields) {
+                Ok((_, page)) => assert_eq!(page.esi_parts(), None),
+                Err(why) => assert_eq!(why, Pass::DoNotCachePage),
+            }
+        }
     }
 
     #[test]

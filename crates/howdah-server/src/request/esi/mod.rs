@@ -1,0 +1,138 @@
+//! Edge side includes: the front replaces the ESI tags of a page while it sends the page, for each delivery again. The
+//! parser is `howdah_cache::esi`; here are the decisions.
+//!
+//! - [`target`]: which fragment a tag names, and whether it may be included.
+//! - [`fragment`]: a request that the server makes itself, with the visitor's headers, through the whole handler.
+//! - [`composed_run`]: a page with its fragments as a run, so the pump sends it like the response of a script: buffered,
+//!   compressed, at the client's pace.
+//! - [`composed_head`]: the header of such a response.
+//!
+//! A page that is in the cache is stored with its tags, and so is a fragment. Only a response that the application has
+//! marked is processed. What a visitor types into a page is never a reason to request anything but the paths that the
+//! site names in `[site.esi]`.
+
+mod composed_head;
+mod composed_run;
+mod fragment;
+mod target;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use howdah_cache::esi::EsiRules;
+use howdah_cache::object::Object;
+use howdah_cache::status::CacheVerdict;
+use howdah_executor::ScriptRun;
+use howdah_http::message::ResponseHead;
+
+use super::context::{RequestContext, ResponseInProgress};
+use super::script::{self, BodyForwarding, ResponseEdit};
+use crate::cache::send::add_status_fields;
+use crate::failure::Failure;
+use crate::script::pump::ResponseOutcome;
+use composed_run::ComposedRun;
+
+/// How deep fragments may include fragments: a page, its fragments, theirs, and theirs again. Layouts in use have two
+/// levels; each further one multiplies what one request can start.
+const MAX_DEPTH: u8 = 3;
+/// The maximum number of fragments that are requested for one page, including those of its fragments.
+const MAX_FRAGMENTS: u32 = 64;
+/// The maximum number of fragments of one response that are requested at once. The next one starts when one has ended.
+const MAX_PARALLEL: usize = 8;
+
+/// What a request knows about the page that it is made for.
+#[derive(Debug)]
+pub(super) struct EsiScope {
+    /// How many pages are around this one: 0 for the page that the visitor has requested.
+    depth: u8,
+    /// How many fragments may still be requested for the visitor's page.
+    left: Arc<AtomicU32>,
+}
+
+impl EsiScope {
+    /// Returns the scope of the tags in the response to a request.
+    fn of(ctx: RequestContext<'_>) -> EsiScope {
+        match ctx.esi {
+            Some(scope) => EsiScope {
+                depth: scope.depth,
+                left: scope.left.clone(),
+            },
+            None => EsiScope {
+                depth: 0,
+                left: Arc::new(AtomicU32::new(MAX_FRAGMENTS)),
+            },
+        }
+    }
+
+    /// Returns the scope of a fragment in this page.
+    fn inner(&self) -> EsiScope {
+        EsiScope {
+            depth: self.depth + 1,
+            left: self.left.clone(),
+        }
+    }
+
+    /// Returns whether the page may include anything.
+    fn is_too_deep(&self) -> bool {
+        self.depth >= MAX_DEPTH
+    }
+
+    /// Takes one of the fragments that may be requested. Returns false if none is left.
+    fn take_fragment(&self) -> bool {
+        let fewer = |left: u32| left.checked_sub(1);
+        self.left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
+            .is_ok()
+    }
+}
+
+/// Returns the site's settings, if it has ESI tags processed.
+pub(super) fn rules(ctx: RequestContext<'_>) -> Option<&EsiRules> {
+    let (_, part) = ctx.page_cache()?;
+    part.rules().esi.as_ref()
+}
+
+/// Returns whether a stored page is composed for each delivery.
+pub(super) fn is_composed(ctx: RequestContext<'_>, page: &Object) -> bool {
+    rules(ctx).is_some() && page.esi_parts().is_some()
+}
+
+/// Passes the response of a script on, with its ESI tags processed if the application has marked it.
+pub(super) async fn relay<'a>(
+    ctx: RequestContext<'a>,
+    rules: &'a EsiRules,
+    run: &'a mut dyn ScriptRun,
+    edit: ResponseEdit<'a>,
+    upload: Option<BodyForwarding<'a>>,
+    response: &'a mut ResponseInProgress<'_>,
+) -> ResponseOutcome {
+    let mut composed = ComposedRun::of_run(ctx, rules, run);
+    let ended = script::relay_response(ctx, &mut composed, edit, upload, response).await;
+    composed.close(ended).await
+}
+
+/// Sends a stored page with its fragments.
+///
+/// # Errors
+/// Why the page could not be sent completely.
+pub(super) async fn send_page(
+    ctx: RequestContext<'_>,
+    page: &Arc<Object>,
+    verdict: CacheVerdict,
+    response: &mut ResponseInProgress<'_>,
+) -> Result<(), Failure> {
+    let Some(rules) = rules(ctx) else {
+        return Ok(());
+    };
+    let mut composed = ComposedRun::of_page(ctx, rules, page);
+    let edit = |head: &mut ResponseHead| add_status_fields(head, verdict);
+    let edit = ResponseEdit::of(&edit);
+    let ended = script::relay_response(ctx, &mut composed, edit, None, response).await;
+    match composed.close(ended).await {
+        ResponseOutcome::Failed(failure) | ResponseOutcome::CutOff(failure) => Err(failure),
+        // A stored page names no file and no other path.
+        ResponseOutcome::Complete
+        | ResponseOutcome::SendFile(_)
+        | ResponseOutcome::LocalRedirect(_) => Ok(()),
+    }
+}
