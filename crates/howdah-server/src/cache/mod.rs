@@ -56,6 +56,7 @@ use std::time::{Instant, SystemTime};
 use howdah_cache::admission::Admission;
 use howdah_cache::generation::{Force, Generations, Purge};
 use howdah_cache::pass::PassCounters;
+pub use howdah_cache::esi::{EsiPath, EsiRules};
 pub use howdah_cache::policy::{CacheRules, CacheScheme};
 pub use howdah_cache::preset::{PRESETS, Preset};
 use howdah_cache::status::CacheVerdict;

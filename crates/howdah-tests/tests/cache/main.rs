@@ -2,6 +2,7 @@
 //! cache the program `attacks`.
 
 mod disk;
+mod esi;
 mod flights;
 mod large;
 mod pages;

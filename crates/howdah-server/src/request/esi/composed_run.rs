@@ -384,17 +384,17 @@ impl<'a> Include<'a> {
             },
         };
         let url = match (is_alt, &self.tag.alt) {
-            (true, Some(alt)) => alt,
-            _ => &self.tag.src,
+            (true, Some(alt)) => alt.clone(),
+            _ => self.tag.src.clone(),
         };
         if !is_alt && self.tag.alt.is_some() {
-            note(ctx, "EsiFailed", url, &why);
+            note(ctx, "EsiFailed", &url, &why);
             self.request(ctx, rules, scope, true);
             if matches!(self.state, IncludeState::Requested { .. }) {
                 return FragmentState::Pending;
             }
         } else if self.tag.continues {
-            note(ctx, "EsiFailed", url, &why);
+            note(ctx, "EsiFailed", &url, &why);
         }
         if self.tag.continues {
             self.state = IncludeState::Nothing;
