@@ -53,13 +53,25 @@ mod tests {
     fn response_is_marked_by_the_words_of_both_dialects() {
         for (name, value, expected) in [
             ("Surrogate-Control", "content=\"ESI/1.0\"", true),
-            ("surrogate-control", "max-age=600, content=\"ESI/1.0\"", true),
-            ("Surrogate-Control", "content=\"ESI/1.0 ESI-Inline/1.0\"", true),
+            (
+                "surrogate-control",
+                "max-age=600, content=\"ESI/1.0\"",
+                true,
+            ),
+            (
+                "Surrogate-Control",
+                "content=\"ESI/1.0 ESI-Inline/1.0\"",
+                true,
+            ),
             ("Surrogate-Control", "content=ESI/1.0", true),
             ("Surrogate-Control", "max-age=600", false),
             ("Surrogate-Control", "content=\"SSI/1.0\"", false),
             ("Surrogate-Control", "x-content=\"ESI/1.0\"", false),
-            ("X-LiteSpeed-Cache-Control", "public,max-age=60,esi=on", true),
+            (
+                "X-LiteSpeed-Cache-Control",
+                "public,max-age=60,esi=on",
+                true,
+            ),
             ("X-LiteSpeed-Cache-Control", "public,esi=off", false),
             ("Cache-Control", "content=\"ESI/1.0\"", false),
             ("X-ESI", "1", false),

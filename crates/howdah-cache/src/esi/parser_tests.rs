@@ -71,7 +71,10 @@ const CASES: &[(&str, &str)] = &[
         "[/f?a=1&b=<\"'>]",
     ),
     ("<esi:include src='/f?a=1&b=2&lt=3'/>", "[/f?a=1&b=2&lt=3]"),
-    ("<esi:include src='/f?a&#038;b&#x26;c&#233;'/>", "[/f?a&b&c&#233;]"),
+    (
+        "<esi:include src='/f?a&#038;b&#x26;c&#233;'/>",
+        "[/f?a&b&c&#233;]",
+    ),
     ("<esi:include src=' /f '/>", "[/f]"),
     // Includes that name no fragment, or two, are dropped.
     ("a<esi:include/>b<esi:include src=\"\"/>c", "abc"),
@@ -79,7 +82,10 @@ const CASES: &[(&str, &str)] = &[
     ("a<esi:include src=\"/f\" src=\"/g\"/>b", "ab"),
     // e00001 to e00005: remove, comment, `<!--esi`.
     ("a<esi:remove>x<p>y</p></esi:remove>b", "ab"),
-    ("a<esi:remove>x<esi:include src=\"/f\"/></esi:remove>b", "ab"),
+    (
+        "a<esi:remove>x<esi:include src=\"/f\"/></esi:remove>b",
+        "ab",
+    ),
     ("a<esi:remove>x</esi:removed></esi:remove >b", "ab"),
     ("a<esi:remove/>b", "ab"),
     ("a</esi:remove>b", "ab"),
@@ -131,7 +137,11 @@ const CASES: &[(&str, &str)] = &[
 #[test]
 fn page_gives_the_expected_parts_however_it_is_cut() {
     for (page, expected) in CASES {
-        assert_eq!(parse_pieces([page.as_bytes()].into_iter()), *expected, "{page}");
+        assert_eq!(
+            parse_pieces([page.as_bytes()].into_iter()),
+            *expected,
+            "{page}"
+        );
         for size in 1..page.len().min(9) {
             let cut = parse_pieces(page.as_bytes().chunks(size));
             assert_eq!(cut, *expected, "{page} in pieces of {size}");
@@ -141,11 +151,23 @@ fn page_gives_the_expected_parts_however_it_is_cut() {
 
 #[test]
 fn page_without_tags_has_no_parts() {
-    for page in ["", "<p>text</p>", "<!-- <esi:include src='/f'/> -->", "a<esi"] {
-        assert_eq!(parse_page(&Bytes::copy_from_slice(page.as_bytes())), None, "{page}");
+    for page in [
+        "",
+        "<p>text</p>",
+        "<!-- <esi:include src='/f'/> -->",
+        "a<esi",
+    ] {
+        assert_eq!(
+            parse_page(&Bytes::copy_from_slice(page.as_bytes())),
+            None,
+            "{page}"
+        );
     }
     for page in ["<esi:comment text='x'/>", "<!--esi -->", "</esi:x>"] {
-        assert!(parse_page(&Bytes::copy_from_slice(page.as_bytes())).is_some(), "{page}");
+        assert!(
+            parse_page(&Bytes::copy_from_slice(page.as_bytes())).is_some(),
+            "{page}"
+        );
     }
 }
 

@@ -116,9 +116,7 @@ impl RequestBody {
             BodyKind::Length(left) => BodyState::Length { left },
             BodyKind::Chunked => match self.io.channel {
                 Channel::Http1(_) => BodyState::Chunked(ChunkDecoder::default()),
-                Channel::Http2(_) | Channel::Http3(_) | Channel::Captured(_) => {
-                    BodyState::UntilEnd
-                }
+                Channel::Http2(_) | Channel::Http3(_) | Channel::Captured(_) => BodyState::UntilEnd,
             },
         };
         self.limit = u64::MAX;

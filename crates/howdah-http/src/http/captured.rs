@@ -128,7 +128,10 @@ mod tests {
         out.end();
         assert_eq!(poll_once(out.finish_captured()), Poll::Ready(true));
         assert!(read.has_header(b"X-A", |_| true) && read.has_header(b"Age", |v| v == b"3"));
-        assert_eq!((read.status(), read.take().as_deref()), (Some(200), Some(&b"x"[..])));
+        assert_eq!(
+            (read.status(), read.take().as_deref()),
+            (Some(200), Some(&b"x"[..]))
+        );
     }
 
     #[test]

@@ -54,9 +54,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use howdah_cache::admission::Admission;
+pub use howdah_cache::esi::{EsiPath, EsiRules};
 use howdah_cache::generation::{Force, Generations, Purge};
 use howdah_cache::pass::PassCounters;
-pub use howdah_cache::esi::{EsiPath, EsiRules};
 pub use howdah_cache::policy::{CacheRules, CacheScheme};
 pub use howdah_cache::preset::{PRESETS, Preset};
 use howdah_cache::status::CacheVerdict;

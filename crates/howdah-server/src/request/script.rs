@@ -122,9 +122,7 @@ pub(super) async fn answer(
     };
     let ended = match esi::rules(ctx) {
         // Boxed because every connection reserves memory for the largest state of this future.
-        Some(rules) => {
-            Box::pin(esi::relay(ctx, rules, &mut *run, edit, upload, response)).await
-        }
+        Some(rules) => Box::pin(esi::relay(ctx, rules, &mut *run, edit, upload, response)).await,
         None => relay_response(ctx, &mut *run, edit, upload, response).await,
     };
     finish_response(ctx, ended, &target.permitting_rules, edit, response).await

@@ -80,7 +80,10 @@ fn stored(fixture: &Fixture, path: &str, lines: &str) -> Response {
             return response;
         }
     }
-    panic!("{path} is not stored: {:?}", ask(fixture, "GET", path, lines));
+    panic!(
+        "{path} is not stored: {:?}",
+        ask(fixture, "GET", path, lines)
+    );
 }
 
 fn is_hit(response: &Response) -> bool {
@@ -109,7 +112,13 @@ fn stored_page_is_composed_for_each_visitor() {
     assert_eq!(first.text(), composed(""));
     let hit = stored(&fixture, &path, "");
     assert_eq!(hit.text(), composed(""));
-    for name in ["ETag", "Last-Modified", "Surrogate-Control", "Age", "Expires"] {
+    for name in [
+        "ETag",
+        "Last-Modified",
+        "Surrogate-Control",
+        "Age",
+        "Expires",
+    ] {
         assert_eq!(hit.header(name), None, "{name}: {hit:?}");
     }
     assert_eq!(hit.header("Cache-Control"), Some("private, no-cache"));
@@ -135,13 +144,21 @@ fn stored_page_is_composed_for_each_visitor() {
     // A visitor whose response is never stored gets a composed one, too.
     let own = ask(&fixture, "GET", &path, "Cookie: other=1; visitor=ann\r\n");
     assert!(!is_hit(&own));
-    assert!(own.text().contains("[1:GET:other=1; visitor=ann:"), "{}", own.text());
+    assert!(
+        own.text().contains("[1:GET:other=1; visitor=ann:"),
+        "{}",
+        own.text()
+    );
 }
 
 #[test]
 fn fragment_is_served_from_the_cache_itself() {
     let fixture = server("esi-cached-fragment");
-    let path = page(&fixture, "one", "a<esi:include src='/esi/fragment.php?n=1&amp;public'/>b");
+    let path = page(
+        &fixture,
+        "one",
+        "a<esi:include src='/esi/fragment.php?n=1&amp;public'/>b",
+    );
     for _ in 0..6 {
         ask(&fixture, "GET", &path, "");
     }
@@ -185,7 +202,10 @@ fn part_before_a_fragment_is_sent_while_the_fragment_runs() {
             let mut framing = framing_of("GET", &head).unwrap();
             let mut trailers = Default::default();
             let first = client.read_piece(&mut framing, &mut trailers).unwrap();
-            println!("stored: {is_stored} {coding:?}: first bytes after {:?}", begun.elapsed());
+            println!(
+                "stored: {is_stored} {coding:?}: first bytes after {:?}",
+                begun.elapsed()
+            );
             assert!(first.is_some_and(|piece| !piece.is_empty()));
             gate.wait().open();
             let mut rest = 0;
@@ -193,9 +213,12 @@ fn part_before_a_fragment_is_sent_while_the_fragment_runs() {
                 rest += piece.len();
             }
             assert!(rest > 10, "{rest}");
-            let status = head.get("Cache-Status").unwrap_or_default();
+            let status = head.headers.get("Cache-Status").unwrap_or_default();
             assert_eq!(status.starts_with("Howdah; hit"), is_stored, "{status}");
-            assert_eq!(head.get("Content-Encoding").is_some(), !coding.is_empty());
+            assert_eq!(
+                head.headers.get("Content-Encoding").is_some(),
+                !coding.is_empty()
+            );
         }
     }
 }
@@ -215,8 +238,13 @@ fn fragments_run_at_the_same_time_and_are_inserted_in_order() {
         one.open();
     }
     let text = pending.join().unwrap().text();
-    let order: Vec<_> = ["a[1:", "][2:", "][3:", "]b"].map(|part| text.find(part)).into();
-    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{text}");
+    let order: Vec<_> = ["a[1:", "][2:", "][3:", "]b"]
+        .map(|part| text.find(part))
+        .into();
+    assert!(
+        order.iter().all(Option::is_some) && order.is_sorted(),
+        "{text}"
+    );
 }
 
 #[test]
@@ -246,14 +274,23 @@ fn failed_fragment_has_an_alternative_or_is_skipped_or_fails_the_page() {
     let broken = "/esi/fragment.php?status=500";
     let good = "/esi/fragment.php?n=alt";
     for (at, (tag, expected)) in [
-        (format!("src='{broken}' alt='{good}'"), Some("a[alt:GET::127.0.0.1::]b")),
+        (
+            format!("src='{broken}' alt='{good}'"),
+            Some("a[alt:GET::127.0.0.1::]b"),
+        ),
         (format!("src='{broken}' onerror='continue'"), Some("ab")),
         (
             format!("src='{broken}' alt='/esi/fragment.php?status=404' onerror='continue'"),
             Some("ab"),
         ),
-        ("src='/esi/missing.php' onerror='continue'".to_owned(), Some("ab")),
-        (format!("src='/other/fragment.php' alt='{good}'"), Some("a[alt:GET::127.0.0.1::]b")),
+        (
+            "src='/esi/missing.php' onerror='continue'".to_owned(),
+            Some("ab"),
+        ),
+        (
+            format!("src='/other/fragment.php' alt='{good}'"),
+            Some("a[alt:GET::127.0.0.1::]b"),
+        ),
         (format!("src='{broken}' alt='/other/fragment.php'"), None),
         (format!("src='{broken}'"), None),
         ("src='/esi/missing.php'".to_owned(), None),
@@ -262,7 +299,11 @@ fn failed_fragment_has_an_alternative_or_is_skipped_or_fails_the_page() {
     .into_iter()
     .enumerate()
     {
-        let path = page(&fixture, &format!("p{at}"), &format!("a<esi:include {tag}/>b"));
+        let path = page(
+            &fixture,
+            &format!("p{at}"),
+            &format!("a<esi:include {tag}/>b"),
+        );
         for _ in 0..5 {
             let response = exchange(fixture.address(), request("GET", &path, "").as_bytes());
             match (expected, response) {
@@ -280,7 +321,11 @@ fn failed_fragment_has_an_alternative_or_is_skipped_or_fails_the_page() {
             }
         }
     }
-    fixture.wait_for_log(&["EsiFailed", "/esi/fragment.php?status=500", "the status was 500"]);
+    fixture.wait_for_log(&[
+        "EsiFailed",
+        "/esi/fragment.php?status=500",
+        "the status was 500",
+    ]);
     fixture.wait_for_log(&["EsiFailed", "/esi/missing.php", "NotFound (404)"]);
     let failures = fixture.status()["failures"].to_string();
     assert!(failures.contains("EsiFailed"), "{failures}");
@@ -301,7 +346,11 @@ fn fragment_that_does_not_end_is_terminated() {
     );
     let begun = Instant::now();
     assert_eq!(ask(&fixture, "GET", &path, "").text(), "page:\nab");
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        begun.elapsed()
+    );
     fixture.wait_for_log(&["EsiFailed", "TerminateTimeout (504)"]);
 }
 
@@ -315,7 +364,11 @@ fn fragments_may_include_fragments_until_a_limit() {
     assert_eq!(ask(&fixture, "GET", &path, "").text(), "page:\na(leaf)b");
     // A fragment without the mark is inserted as it is.
     fixture.write("text/plain", format!("({})", tag("leaf")));
-    let path = page(&fixture, "unmarked", "<esi:include src='/esi/fragment.php?p=plain'/>");
+    let path = page(
+        &fixture,
+        "unmarked",
+        "<esi:include src='/esi/fragment.php?p=plain'/>",
+    );
     let text = ask(&fixture, "GET", &path, "").text();
     assert_eq!(text, format!("page:\n({})", tag("leaf")));
     // A fragment that includes itself ends after three levels.
@@ -331,7 +384,8 @@ fn fragments_may_include_fragments_until_a_limit() {
     let before = runs(&fixture, "fragments");
     ask(&fixture, "GET", &path, "");
     assert_eq!(runs(&fixture, "fragments") - before, 64);
-    fixture.wait_for_log(&["EsiTooMany", "p=bomb"]);
+    let failures = fixture.status()["failures"].to_string();
+    assert!(failures.contains("EsiTooMany"), "{failures}");
 }
 
 #[test]
@@ -354,15 +408,26 @@ fn only_named_paths_of_the_own_site_are_included() {
     .into_iter()
     .enumerate()
     {
-        let path = page(&fixture, &format!("p{at}"), &format!("a<esi:include src=\"{src}\"/>b"));
+        let path = page(
+            &fixture,
+            &format!("p{at}"),
+            &format!("a<esi:include src=\"{src}\"/>b"),
+        );
         for _ in 0..2 {
             assert_eq!(ask(&fixture, "GET", &path, "").text(), "page:\nab", "{src}");
         }
     }
     assert_eq!(runs(&fixture, "fragments"), 0);
     fixture.wait_for_log(&["EsiNotAllowed", "/secret/", "[site.esi]"]);
-    let own = page(&fixture, "own", "<esi:include src=\"http://EXAMPLE.org/esi/fragment.php?n=1\"/>");
-    assert_eq!(ask(&fixture, "GET", &own, "").text(), "page:\n[1:GET::127.0.0.1::]");
+    let own = page(
+        &fixture,
+        "own",
+        "<esi:include src=\"http://EXAMPLE.org/esi/fragment.php?n=1\"/>",
+    );
+    assert_eq!(
+        ask(&fixture, "GET", &own, "").text(),
+        "page:\n[1:GET::127.0.0.1::]"
+    );
 }
 
 /// What a visitor writes into a page is not run, whether the application escapes it or not.
@@ -372,9 +437,16 @@ fn tag_of_a_visitor_is_not_run() {
     let typed = "<esi:include src=\"/secret/\"/>";
     let escaped = "&lt;esi:include src=&quot;/esi/fragment.php&quot;/&gt;";
     // The page is not marked: an application that knows nothing of ESI, on a site that has the table.
-    let unmarked = page(&fixture, "a", &format!("{typed}<esi:include src='/esi/fragment.php'/>"));
+    let unmarked = page(
+        &fixture,
+        "a",
+        &format!("{typed}<esi:include src='/esi/fragment.php'/>"),
+    );
     let text = ask(&fixture, "GET", &format!("{unmarked}&unmarked=1"), "").text();
-    assert!(text.contains(typed) && text.contains("<esi:include src='/esi"), "{text}");
+    assert!(
+        text.contains(typed) && text.contains("<esi:include src='/esi"),
+        "{text}"
+    );
     // The page is marked, and shows a comment of a visitor.
     let marked = page(
         &fixture,
@@ -461,7 +533,11 @@ fn litespeed_page_is_processed_by_its_own_words() {
 #[test]
 fn page_of_a_post_is_composed_with_get_fragments() {
     let fixture = server("esi-post");
-    let path = page(&fixture, "one", "a<esi:include src='/esi/fragment.php?n=1'/>b");
+    let path = page(
+        &fixture,
+        "one",
+        "a<esi:include src='/esi/fragment.php?n=1'/>b",
+    );
     let lines = "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 3\r\nX-HTTP-Method-Override: DELETE\r\n";
     let request = format!("{}x=1", request("POST", &path, lines));
     let response = exchange(fixture.address(), request.as_bytes()).unwrap();
@@ -474,10 +550,17 @@ fn under_rfc_the_page_is_stored_with_its_tags() {
         .site("cache = \"rfc\"\n")
         .site(ESI)
         .start();
-    let path = page(&fixture, "one", "a<esi:include src='/esi/fragment.php?n=1'/>b");
+    let path = page(
+        &fixture,
+        "one",
+        "a<esi:include src='/esi/fragment.php?n=1'/>b",
+    );
     let first = ask(&fixture, "GET", &path, "");
     assert_eq!(first.text(), "page:\na[1:GET::127.0.0.1::]b");
-    assert_eq!(first.header("Cache-Status"), Some("Howdah; fwd=miss; stored"));
+    assert_eq!(
+        first.header("Cache-Status"),
+        Some("Howdah; fwd=miss; stored")
+    );
     let hit = ask(&fixture, "GET", &path, "Cookie: visitor=ann\r\n");
     assert!(is_hit(&hit), "{hit:?}");
     assert_eq!(hit.text(), "page:\na[1:GET:visitor=ann:127.0.0.1::]b");
@@ -491,7 +574,11 @@ fn page_on_disk_keeps_its_tags() {
         .site(SITE)
         .site(ESI)
         .start();
-    let path = page(&fixture, "one", "a<esi:include src='/esi/fragment.php?n=1'/>b");
+    let path = page(
+        &fixture,
+        "one",
+        "a<esi:include src='/esi/fragment.php?n=1'/>b",
+    );
     stored(&fixture, &path, "");
     fixture.restart();
     let before = runs(&fixture, "pages");
@@ -505,17 +592,25 @@ fn page_on_disk_keeps_its_tags() {
 fn page_is_composed_over_http2_and_http3() {
     let fixture = builder("esi-versions")
         .h2c()
-        .http3()
         .site(SITE)
         .site(ESI)
+        .http3()
         .start();
-    let path = page(&fixture, "one", "a<esi:include src='/esi/fragment.php?n=1'/>b");
+    let path = page(
+        &fixture,
+        "one",
+        "a<esi:include src='/esi/fragment.php?n=1'/>b",
+    );
     let get = || Http2Request::new("GET", "localhost", &path).header("cookie", b"visitor=ann");
     let mut http2 = Http2TestClient::open(fixture.address()).unwrap();
     let mut http3 = fixture.http3();
     for _ in 0..6 {
         for response in [http2.ask(&get()).unwrap(), http3.ask(&get()).unwrap()] {
-            assert!(response.text().ends_with("\na[1:GET:visitor=ann:127.0.0.1::]b"));
+            assert!(
+                response
+                    .text()
+                    .ends_with("\na[1:GET:visitor=ann:127.0.0.1::]b")
+            );
             assert_eq!(response.header("Cache-Control"), Some("private, no-cache"));
         }
     }
@@ -524,14 +619,17 @@ fn page_is_composed_over_http2_and_http3() {
 #[test]
 fn fragment_ends_when_the_client_leaves() {
     let fixture = server("esi-abort");
-    let path = page(&fixture, "one", "a<esi:include src='/esi/fragment.php?gate=left'/>b");
-    for _ in 0..3 {
-        let gate = fixture.gate("left");
+    let active = |f: &Fixture| f.status()["requests_active"].as_u64().unwrap();
+    let before = active(&fixture);
+    for name in ["one", "two", "three"] {
+        let text = format!("a<esi:include src='/esi/fragment.php?gate={name}'/>b");
+        let path = page(&fixture, name, &text);
+        let gate = fixture.gate(name);
         let mut client = Connection::open(fixture.address()).unwrap();
         client.send(request("GET", &path, "")).unwrap();
         let waiting = gate.wait();
         drop(client);
-        fixture.wait("the request to end", |f| f.status()["requests_active"] == 1);
+        fixture.wait("the request to end", |f| active(f) == before);
         waiting.open();
     }
     fixture.wait("all children to be idle", |f| {

@@ -96,7 +96,10 @@ mod tests {
 
     #[test]
     fn stricter_words_are_kept() {
-        let mut head = script_head(200, &[("cache-control", "no-store, max-age=9, No-Transform")]);
+        let mut head = script_head(
+            200,
+            &[("cache-control", "no-store, max-age=9, No-Transform")],
+        );
         compose(&mut head);
         let (_, value) = &head.headers[0];
         assert_eq!(value, b"private, no-cache, no-store, no-transform");

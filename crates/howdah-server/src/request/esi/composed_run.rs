@@ -1,5 +1,6 @@
 //! A page and its fragments as one run. What precedes a fragment is passed on, and flushed if the fragment has to be
-//! waited for, so the client reads it meanwhile. The fragments run at the same time and are inserted in order.
+//! waited for, so the client reads it meanwhile, and the page cache learns from the header whether the page can be
+//! stored. The fragments run at the same time and are inserted in order.
 //!
 //! The page's own script is read while its fragments run, up to [`MAX_WAITING_BYTES`]: a script that had to wait for a
 //! fragment would occupy the process that the fragment needs. A fragment that is not inserted yet writes to a file when
@@ -15,7 +16,6 @@ use howdah_cache::esi::{self, EsiInclude, EsiParser, EsiPart, EsiRules};
 use howdah_cache::object::Object;
 use howdah_executor::{ExecError, RunEvent, RunTiming, ScriptHead, ScriptRun};
 use howdah_http::turn;
-use howdah_proto::level::LogLevel;
 
 use super::super::context::RequestContext;
 use super::composed_head;
@@ -44,7 +44,7 @@ pub(super) struct ComposedRun<'a> {
     queue: VecDeque<Piece<'a>>,
     /// How many bytes of text are in the queue.
     waiting: usize,
-    /// Whether text has been passed on since the last flush.
+    /// Whether the header or text has been passed on since the last flush.
     unflushed: bool,
     /// Why the page cannot be completed.
     failure: Option<Failure>,
@@ -102,7 +102,7 @@ impl<'a> ComposedRun<'a> {
             parser: EsiParser::default(),
             queue: VecDeque::new(),
             waiting: 0,
-            unflushed: false,
+            unflushed: true,
             failure: None,
         }
     }
@@ -348,18 +348,33 @@ impl<'a> Include<'a> {
         let alt = self.tag.alt.as_ref().map(|alt| (alt, true));
         for (url, is_alt) in own.into_iter().chain(alt) {
             if scope.is_too_deep() {
-                return note(ctx, "EsiTooDeep", url, "fragments include each other too deeply");
+                return scope.note(
+                    ctx,
+                    "EsiTooDeep",
+                    url,
+                    "fragments include each other too deeply",
+                );
             }
             let Some(target) = fragment_target(url, ctx.request, ctx.client, rules) else {
                 let why = "the URL is not one of `paths` in [site.esi], so it is not requested";
-                note(ctx, "EsiNotAllowed", url, why);
+                scope.note(ctx, "EsiNotAllowed", url, why);
                 continue;
             };
             if !scope.take_fragment() {
-                return note(ctx, "EsiTooMany", url, "the page includes too many fragments");
+                return scope.note(
+                    ctx,
+                    "EsiTooMany",
+                    url,
+                    "the page includes too many fragments",
+                );
             }
             let Some(fragment) = Fragment::new(ctx, scope.inner(), target) else {
-                note(ctx, "EsiFailed", url, "the request for the fragment is too large");
+                scope.note(
+                    ctx,
+                    "EsiFailed",
+                    url,
+                    "the request for the fragment is too large",
+                );
                 continue;
             };
             self.state = IncludeState::Requested { fragment, is_alt };
@@ -388,13 +403,13 @@ impl<'a> Include<'a> {
             _ => self.tag.src.clone(),
         };
         if !is_alt && self.tag.alt.is_some() {
-            note(ctx, "EsiFailed", &url, &why);
+            scope.note(ctx, "EsiFailed", &url, &why);
             self.request(ctx, rules, scope, true);
             if matches!(self.state, IncludeState::Requested { .. }) {
                 return FragmentState::Pending;
             }
         } else if self.tag.continues {
-            note(ctx, "EsiFailed", &url, &why);
+            scope.note(ctx, "EsiFailed", &url, &why);
         }
         if self.tag.continues {
             self.state = IncludeState::Nothing;
@@ -406,14 +421,6 @@ impl<'a> Include<'a> {
         });
         FragmentState::Failed(why)
     }
-}
-
-/// Counts and logs why a fragment is not inserted.
-fn note(ctx: RequestContext<'_>, name: &'static str, url: &[u8], why: &str) {
-    ctx.front.counters.count_failure(name);
-    let shown = &url[..url.len().min(200)];
-    let message = format!("<esi:include> of {}: {why}", shown.escape_ascii());
-    ctx.log_note(LogLevel::Warning, name, &message);
 }
 
 impl ScriptRun for ComposedRun<'_> {
@@ -443,7 +450,9 @@ impl ScriptRun for ComposedRun<'_> {
     }
 
     fn timing(&self) -> RunTiming {
-        self.source.as_ref().map_or_else(RunTiming::default, |source| source.timing())
+        self.source
+            .as_ref()
+            .map_or_else(RunTiming::default, |source| source.timing())
     }
 
     fn process(&self) -> Option<i32> {
@@ -451,10 +460,14 @@ impl ScriptRun for ComposedRun<'_> {
     }
 
     fn decides_status(&self) -> bool {
-        self.source.as_ref().is_some_and(|source| source.decides_status())
+        self.source
+            .as_ref()
+            .is_some_and(|source| source.decides_status())
     }
 
     fn is_claimed(&self) -> bool {
-        self.source.as_ref().is_none_or(|source| source.is_claimed())
+        self.source
+            .as_ref()
+            .is_none_or(|source| source.is_claimed())
     }
 }

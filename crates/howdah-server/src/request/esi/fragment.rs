@@ -42,11 +42,7 @@ pub(super) enum FragmentState {
 impl<'a> Fragment<'a> {
     /// Prepares the request for a target. It begins when it is first polled. Returns `None` if the request would be too
     /// large.
-    pub fn new(
-        ctx: RequestContext<'a>,
-        scope: EsiScope,
-        target: &[u8],
-    ) -> Option<Fragment<'a>> {
+    pub fn new(ctx: RequestContext<'a>, scope: EsiScope, target: &[u8]) -> Option<Fragment<'a>> {
         let request = fragment_head(ctx.request, target)?;
         let (out, body, response) = Responder::captured();
         let handling: Pin<Box<FragmentFuture<'a>>> =

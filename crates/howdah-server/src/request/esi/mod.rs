@@ -24,6 +24,7 @@ use howdah_cache::object::Object;
 use howdah_cache::status::CacheVerdict;
 use howdah_executor::ScriptRun;
 use howdah_http::message::ResponseHead;
+use howdah_proto::level::LogLevel;
 
 use super::context::{RequestContext, ResponseInProgress};
 use super::script::{self, BodyForwarding, ResponseEdit};
@@ -40,13 +41,35 @@ const MAX_FRAGMENTS: u32 = 64;
 /// The maximum number of fragments of one response that are requested at once. The next one starts when one has ended.
 const MAX_PARALLEL: usize = 8;
 
+/// The maximum number of lines that the error log gets about the tags of one page: a visitor may have written them.
+const MAX_LOG_LINES: u32 = 8;
+
+/// The maximum number of bytes of a tag's URL in such a line.
+const MAX_LOGGED_URL_BYTES: usize = 200;
+
 /// What a request knows about the page that it is made for.
 #[derive(Debug)]
 pub(super) struct EsiScope {
     /// How many pages are around this one: 0 for the page that the visitor has requested.
     depth: u8,
-    /// How many fragments may still be requested for the visitor's page.
-    left: Arc<AtomicU32>,
+    budget: Arc<EsiBudget>,
+}
+
+/// What the visitor's page and all of its fragments share.
+#[derive(Debug)]
+struct EsiBudget {
+    /// How many fragments may still be requested.
+    fragments: AtomicU32,
+    /// How many lines may still be logged.
+    log_lines: AtomicU32,
+}
+
+/// Takes one from a number. Returns false if it is 0.
+fn take_one(number: &AtomicU32) -> bool {
+    let fewer = |left: u32| left.checked_sub(1);
+    number
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
+        .is_ok()
 }
 
 impl EsiScope {
@@ -55,11 +78,14 @@ impl EsiScope {
         match ctx.esi {
             Some(scope) => EsiScope {
                 depth: scope.depth,
-                left: scope.left.clone(),
+                budget: scope.budget.clone(),
             },
             None => EsiScope {
                 depth: 0,
-                left: Arc::new(AtomicU32::new(MAX_FRAGMENTS)),
+                budget: Arc::new(EsiBudget {
+                    fragments: AtomicU32::new(MAX_FRAGMENTS),
+                    log_lines: AtomicU32::new(MAX_LOG_LINES),
+                }),
             },
         }
     }
@@ -68,7 +94,7 @@ impl EsiScope {
     fn inner(&self) -> EsiScope {
         EsiScope {
             depth: self.depth + 1,
-            left: self.left.clone(),
+            budget: self.budget.clone(),
         }
     }
 
@@ -79,10 +105,17 @@ impl EsiScope {
 
     /// Takes one of the fragments that may be requested. Returns false if none is left.
     fn take_fragment(&self) -> bool {
-        let fewer = |left: u32| left.checked_sub(1);
-        self.left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer)
-            .is_ok()
+        take_one(&self.budget.fragments)
+    }
+
+    /// Counts and logs why the fragment of a tag is not inserted.
+    fn note(&self, ctx: RequestContext<'_>, name: &'static str, url: &[u8], why: &str) {
+        ctx.front.counters.count_failure(name);
+        if take_one(&self.budget.log_lines) {
+            let shown = &url[..url.len().min(MAX_LOGGED_URL_BYTES)];
+            let message = format!("<esi:include> of {}: {why}", shown.escape_ascii());
+            ctx.log_note(LogLevel::Warning, name, &message);
+        }
     }
 }
 

@@ -69,7 +69,10 @@ mod tests {
         };
         for (url, expected) in [
             ("/_fragment", "/_fragment"),
-            ("/_fragment?_path=a%26b&_hash=x", "/_fragment?_path=a%26b&_hash=x"),
+            (
+                "/_fragment?_path=a%26b&_hash=x",
+                "/_fragment?_path=a%26b&_hash=x",
+            ),
             ("/_fragment/a#part", "/_fragment/a"),
             ("/?lsesi=w&_hash=1", "/?lsesi=w&_hash=1"),
             ("http://shop.example:8080/_fragment", "/_fragment"),
