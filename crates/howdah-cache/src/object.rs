@@ -89,7 +89,14 @@ impl Object {
                 lines.extend_from_slice(part);
             }
         }
-        add_esi_mark(storable, &mut lines);
+        let esi_parts = match storable.has_esi() {
+            true => esi::parse_page(&draft.body).map(Vec::into_boxed_slice),
+            false => None,
+        };
+        // A page without tags is sent like any other.
+        if esi_parts.is_some() {
+            add_esi_mark(&mut lines);
+        }
         let freshness = *storable.freshness();
         let date = field::first(draft.fields, b"date").and_then(field::date);
         Ok(Object {
@@ -105,7 +112,7 @@ impl Object {
             compared_up_to: AtomicU64::new(draft.born),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
-            esi_parts: OnceLock::new(),
+            esi_parts: OnceLock::from(esi_parts),
         })
     }
 
@@ -129,9 +136,10 @@ impl Object {
         };
         let replaced =
             |name: &[u8]| !kept(name) && update.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-        let is_mark = |name: &[u8]| name.eq_ignore_ascii_case(esi::MARK_NAME);
-        let replaced = |name: &[u8]| replaced(name) || (storable.has_esi() && is_mark(name));
-        for (name, value) in self.fields().filter(|(n, _)| !replaced(n)) {
+        let own_mark = (esi::MARK_NAME, esi::MARK_VALUE);
+        let is_own_mark = |field: &(&[u8], &[u8])| storable.has_esi() && *field == own_mark;
+        let kept_fields = self.fields().filter(|field| !is_own_mark(field));
+        for (name, value) in kept_fields.filter(|(n, _)| !replaced(n)) {
             put(name, value);
         }
         for (name, value) in update {
@@ -139,7 +147,11 @@ impl Object {
                 put(name, value);
             }
         }
-        add_esi_mark(storable, &mut lines);
+        // The body has not changed, so it has tags as before.
+        let has_esi = storable.has_esi() && self.esi_parts().is_some();
+        if has_esi {
+            add_esi_mark(&mut lines);
+        }
         let date = field::first(update, b"date").and_then(field::date);
         Object {
             status: self.status,
@@ -299,11 +311,9 @@ impl Object {
 }
 
 /// Adds the header by which the stored page is recognised as one whose tags are processed. It is never sent.
-fn add_esi_mark(storable: &Storable, lines: &mut Vec<u8>) {
-    if storable.has_esi() {
-        for part in [esi::MARK_NAME, b": ", esi::MARK_VALUE, b"\r\n"] {
-            lines.extend_from_slice(part);
-        }
+fn add_esi_mark(lines: &mut Vec<u8>) {
+    for part in [esi::MARK_NAME, b": ", esi::MARK_VALUE, b"\r\n"] {
+        lines.extend_from_slice(part);
     }
 }
 
@@ -422,6 +432,20 @@ pub(crate) mod tests {
                 .filter(|(name, _)| name.eq_ignore_ascii_case(esi::MARK_NAME));
             assert_eq!(marks.count(), 1);
             assert_eq!(again.esi_parts().map(<[EsiPart]>::len), Some(3));
+            // A page without tags has no mark, which would otherwise be sent.
+            let plain = ObjectDraft {
+                status: 200,
+                reason: b"",
+                fields: &fields,
+                body: Bytes::from_static(b"<p>text</p>"),
+                url_key: b"key",
+                born: 1,
+            };
+            let plain = Object::new(&storable, plain).unwrap();
+            assert_eq!(
+                (plain.field(b"Surrogate-Control"), plain.esi_parts()),
+                (None, None)
+            );
             // Without the table, LiteSpeed's word forbids storing, and the other one has no meaning.
             match stored(&rules(), &fields) {
                 Ok((_, page)) => assert_eq!(page.esi_parts(), None),

@@ -357,8 +357,12 @@ fn prefix_match(bytes: &[u8], mark: &[u8]) -> Option<bool> {
 
 /// Returns the position of `end`; otherwise the number of bytes in which it certainly does not begin.
 fn find(bytes: &[u8], end: &[u8]) -> Result<usize, usize> {
-    if let Some(at) = bytes.windows(end.len()).position(|w| w == end) {
-        return Ok(at);
+    let mut from = 0;
+    while let Some(at) = bytes[from..].iter().position(|b| *b == end[0]) {
+        if bytes[from + at..].starts_with(end) {
+            return Ok(from + at);
+        }
+        from += at + 1;
     }
     let partial = (1..end.len()).rev().find(|n| bytes.ends_with(&end[..*n]));
     Err(bytes.len() - partial.unwrap_or(0))

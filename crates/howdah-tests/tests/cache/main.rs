@@ -3,6 +3,8 @@
 
 mod disk;
 mod esi;
+#[cfg(feature = "packages")]
+mod esi_symfony;
 mod flights;
 mod large;
 mod pages;

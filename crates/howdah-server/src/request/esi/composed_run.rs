@@ -15,6 +15,7 @@ use bytes::Bytes;
 use howdah_cache::esi::{self, EsiInclude, EsiParser, EsiPart, EsiRules};
 use howdah_cache::object::Object;
 use howdah_executor::{ExecError, RunEvent, RunTiming, ScriptHead, ScriptRun};
+use howdah_http::memory::allowance;
 use howdah_http::turn;
 
 use super::super::context::RequestContext;
@@ -27,7 +28,8 @@ use crate::failure::Failure;
 use crate::script::head::{SendFile, instructions};
 use crate::script::pump::ResponseOutcome;
 
-/// How many bytes of a page wait in memory for the fragments before them. Beyond that, the page's script has to wait.
+/// How many bytes of a page wait in memory for the fragments before them; fewer if memory is short. Beyond that, the
+/// page's script has to wait.
 const MAX_WAITING_BYTES: usize = 8 << 20;
 
 /// The page, and the fragments that have been requested for it.
@@ -232,7 +234,7 @@ impl<'a> ComposedRun<'a> {
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Result<Option<RunEvent>, ExecError> {
         while let Some(source) = &mut self.source
             && self.state != PageState::Ended
-            && self.waiting < MAX_WAITING_BYTES
+            && self.waiting < allowance(MAX_WAITING_BYTES)
         {
             if turn::is_over() {
                 cx.waker().wake_by_ref();
