@@ -129,24 +129,21 @@ impl Front {
         let _ = self.certificates.set(certificates);
     }
 
-    /// Answers a request, of a client or for a fragment of a page.
-    async fn respond(
+    /// Completes an answer: follows the script's local redirect, and makes and sends a stored page that could not be
+    /// sent at once.
+    async fn complete(
         ctx: RequestContext<'_>,
-        body: &mut RequestBody,
+        body: RequestBody,
+        answered: Result<Option<LocalRedirect>, Failure>,
         response: &mut ResponseInProgress<'_>,
     ) -> Result<(), Failure> {
-        let mut answered = match Front::answer(ctx, body, response).await {
+        let mut answered = match answered {
             Ok(None) => Ok(()),
-            // Boxed because every connection reserves memory for the largest state of this future.
-            Ok(Some(to)) => {
-                let body = body.none();
-                Box::pin(Front::follow_redirects(ctx, to, body, response)).await
-            }
+            Ok(Some(to)) => Front::follow_redirects(ctx, to, body, response).await,
             Err(failure) => Err(failure),
         };
         if let Some(later) = response.record.later.take() {
-            // Boxed because every connection reserves memory for the largest state of this future.
-            let sent = Box::pin(later.send(ctx, response)).await;
+            let sent = later.send(ctx, response).await;
             answered = answered.and(sent);
         }
         match answered {
@@ -426,7 +423,14 @@ impl RequestHandler for Front {
                 ..RequestRecord::default()
             },
         };
-        let answered = Front::respond(ctx, body, &mut response).await;
+        let answered = match Front::answer(ctx, body, &mut response).await {
+            Ok(None) if response.record.later.is_none() => Ok(()),
+            // Boxed because every connection reserves memory for the largest state of this future.
+            answered => {
+                let body = body.none();
+                Box::pin(Front::complete(ctx, body, answered, &mut response)).await
+            }
+        };
         let ResponseInProgress { out, mut record } = response;
         if let Err(failure) = answered {
             Front::send_failure(ctx, &failure, record.live.as_deref(), out);

@@ -61,25 +61,32 @@ pub(super) fn compose(head: &mut ScriptHead) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::pump_rig::script_head;
+
+    fn script_head(headers: &[(&str, &str)]) -> ScriptHead {
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        ScriptHead {
+            status: 200,
+            reason: Vec::new(),
+            headers: headers.iter().map(|(n, v)| (bytes(n), bytes(v))).collect(),
+            rejected: 0,
+            local_redirect: false,
+        }
+    }
 
     #[test]
     fn composed_response_has_no_validators_and_is_private() {
-        let mut head = script_head(
-            200,
-            &[
-                ("Content-Type", "text/html"),
-                ("Content-Length", "9"),
-                ("ETag", "\"a\""),
-                ("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
-                ("Cache-Control", "public, s-maxage=600"),
-                ("CDN-Cache-Control", "max-age=600"),
-                ("Cloudflare-CDN-Cache-Control", "max-age=600"),
-                ("Surrogate-Control", "content=\"ESI/1.0\""),
-                ("Expires", "0"),
-                ("Vary", "Accept"),
-            ],
-        );
+        let mut head = script_head(&[
+            ("Content-Type", "text/html"),
+            ("Content-Length", "9"),
+            ("ETag", "\"a\""),
+            ("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("Cache-Control", "public, s-maxage=600"),
+            ("CDN-Cache-Control", "max-age=600"),
+            ("Cloudflare-CDN-Cache-Control", "max-age=600"),
+            ("Surrogate-Control", "content=\"ESI/1.0\""),
+            ("Expires", "0"),
+            ("Vary", "Accept"),
+        ]);
         compose(&mut head);
         let names: Vec<_> = head
             .headers
@@ -96,10 +103,7 @@ mod tests {
 
     #[test]
     fn stricter_words_are_kept() {
-        let mut head = script_head(
-            200,
-            &[("cache-control", "no-store, max-age=9, No-Transform")],
-        );
+        let mut head = script_head(&[("cache-control", "no-store, max-age=9, No-Transform")]);
         compose(&mut head);
         let (_, value) = &head.headers[0];
         assert_eq!(value, b"private, no-cache, no-store, no-transform");

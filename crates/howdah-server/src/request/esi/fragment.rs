@@ -131,7 +131,9 @@ async fn handle(
         out: &mut out,
         record: RequestRecord::default(),
     };
-    let answered = Front::respond(ctx, &mut body, &mut response).await;
+    let answered = Front::answer(ctx, &mut body, &mut response).await;
+    let none = body.none();
+    let answered = Front::complete(ctx, none, answered, &mut response).await;
     if let Err(failure) = answered {
         if !failure.is_already_logged() {
             ctx.log_note(failure.level(), failure.name(), &failure.message());
