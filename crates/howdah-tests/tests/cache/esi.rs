@@ -27,6 +27,7 @@ file_put_contents('SCRATCH/fragments', 'x', FILE_APPEND | LOCK_EX);
 if (!isset($_GET['public'])) header('Cache-Control: private');
 if (isset($_GET['marked'])) header('Surrogate-Control: content="ESI/1.0"');
 if (isset($_GET['status'])) http_response_code((int) $_GET['status']);
+if (isset($_GET['short'])) { header('Content-Length: 100'); echo 'short'; while (ob_get_level()) ob_end_flush(); flush(); exit; }
 if (isset($_GET['long'])) { for ($i = 0; $i < 64; $i++) echo str_repeat('l', 16384); exit; }
 if (isset($_GET['gate']) && file_exists('SCRATCH/gates/' . $_GET['gate'])) { stand_at($_GET['gate']); @unlink('SCRATCH/gates/' . $_GET['gate']); }
 if (isset($_GET['sleep'])) sleep((int) $_GET['sleep']);
@@ -292,6 +293,12 @@ fn failed_fragment_has_an_alternative_or_is_skipped_or_fails_the_page() {
             Some("a[alt:GET::127.0.0.1::]b"),
         ),
         (format!("src='{broken}' alt='/other/fragment.php'"), None),
+        // A fragment of which a part has been inserted cannot be replaced any more.
+        (
+            "src='/esi/fragment.php?short' onerror='continue'".to_owned(),
+            Some("ashortb"),
+        ),
+        (format!("src='/esi/fragment.php?short' alt='{good}'"), None),
         (format!("src='{broken}'"), None),
         ("src='/esi/missing.php'".to_owned(), None),
         ("src='/esi/fragment.php?status=302'".to_owned(), None),

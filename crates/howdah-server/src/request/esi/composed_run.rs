@@ -22,7 +22,7 @@ use super::super::context::RequestContext;
 use super::composed_head;
 use super::fragment::{Fragment, FragmentState};
 use super::target::fragment_target;
-use super::{EsiScope, MAX_PARALLEL};
+use super::{EsiScope, MAX_PARALLEL, shown};
 use crate::cache::header_slices;
 use crate::failure::Failure;
 use crate::script::head::{SendFile, instructions};
@@ -76,6 +76,8 @@ enum Piece<'a> {
 struct Include<'a> {
     tag: EsiInclude,
     state: IncludeState<'a>,
+    /// Whether a part of the fragment has been inserted, so nothing can replace it.
+    has_begun: bool,
 }
 
 enum IncludeState<'a> {
@@ -204,6 +206,7 @@ impl<'a> ComposedRun<'a> {
                 EsiPart::Include(tag) => Piece::Include(Box::new(Include {
                     tag,
                     state: IncludeState::Waiting,
+                    has_begun: false,
                 })),
             });
         }
@@ -313,7 +316,10 @@ impl<'a> ComposedRun<'a> {
                     return Some(Ok(RunEvent::Flush));
                 }
                 Piece::Include(include) => match include.take(self.ctx, self.rules, &self.scope) {
-                    FragmentState::Body(bytes) => return Some(Ok(RunEvent::Body(bytes))),
+                    FragmentState::Body(bytes) => {
+                        self.unflushed = true;
+                        return Some(Ok(RunEvent::Body(bytes)));
+                    }
                     FragmentState::Complete => {
                         self.queue.pop_front();
                     }
@@ -397,14 +403,17 @@ impl<'a> Include<'a> {
             IncludeState::Failed(_) => return FragmentState::Failed("".into()),
             IncludeState::Requested { fragment, is_alt } => match fragment.take() {
                 FragmentState::Failed(why) => (why, *is_alt),
-                state => return state,
+                state => {
+                    self.has_begun |= matches!(state, FragmentState::Body(_));
+                    return state;
+                }
             },
         };
         let url = match (is_alt, &self.tag.alt) {
             (true, Some(alt)) => alt.clone(),
             _ => self.tag.src.clone(),
         };
-        if !is_alt && self.tag.alt.is_some() {
+        if !is_alt && !self.has_begun && self.tag.alt.is_some() {
             scope.note(ctx, "EsiFailed", &url, &why);
             self.request(ctx, rules, scope, true);
             if matches!(self.state, IncludeState::Requested { .. }) {
@@ -418,7 +427,7 @@ impl<'a> Include<'a> {
             return FragmentState::Complete;
         }
         self.state = IncludeState::Failed(Failure::EsiFailed {
-            url: url.escape_ascii().to_string().into(),
+            url: shown(&url).into(),
             why: why.clone(),
         });
         FragmentState::Failed(why)

@@ -112,11 +112,16 @@ impl EsiScope {
     fn note(&self, ctx: RequestContext<'_>, name: &'static str, url: &[u8], why: &str) {
         ctx.front.counters.count_failure(name);
         if take_one(&self.budget.log_lines) {
-            let shown = &url[..url.len().min(MAX_LOGGED_URL_BYTES)];
-            let message = format!("<esi:include> of {}: {why}", shown.escape_ascii());
+            let message = format!("<esi:include> of {}: {why}", shown(url));
             ctx.log_note(LogLevel::Warning, name, &message);
         }
     }
+}
+
+/// Returns a tag's URL for the log.
+fn shown(url: &[u8]) -> String {
+    let start = &url[..url.len().min(MAX_LOGGED_URL_BYTES)];
+    start.escape_ascii().to_string()
 }
 
 /// Returns the site's settings, if it has ESI tags processed.
