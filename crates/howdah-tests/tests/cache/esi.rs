@@ -27,7 +27,7 @@ file_put_contents('SCRATCH/fragments', 'x', FILE_APPEND | LOCK_EX);
 if (!isset($_GET['public'])) header('Cache-Control: private');
 if (isset($_GET['marked'])) header('Surrogate-Control: content="ESI/1.0"');
 if (isset($_GET['status'])) http_response_code((int) $_GET['status']);
-if (isset($_GET['short'])) { header('Content-Length: 100'); echo 'short'; while (ob_get_level()) ob_end_flush(); flush(); exit; }
+if (isset($_GET['short'])) { header('Content-Length: 100'); echo 'short'; while (ob_get_level()) ob_end_flush(); flush(); sleep(1); exit; }
 if (isset($_GET['long'])) { for ($i = 0; $i < 64; $i++) echo str_repeat('l', 16384); exit; }
 if (isset($_GET['gate']) && file_exists('SCRATCH/gates/' . $_GET['gate'])) { stand_at($_GET['gate']); @unlink('SCRATCH/gates/' . $_GET['gate']); }
 if (isset($_GET['sleep'])) sleep((int) $_GET['sleep']);
