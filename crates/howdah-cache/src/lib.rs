@@ -20,6 +20,7 @@
 //! - [`admission`]: which pages are rendered; [`coalescer`]: by which request. [`object`]: a stored response;
 //!   [`store`]: where it is stored.
 //! - [`serve`]: conditional requests and ranges, whose grammar is [`byte_range`]; [`status`]: `Cache-Status`.
+//! - [`esi`]: edge side includes: tags in a page that are processed for each delivery.
 //! - [`compare`]: whether a fresh render equals the stored page.
 //!
 //! Times are milliseconds of Unix time ([`Millis`]): a stored page outlives the process, so a monotonic clock would
@@ -34,6 +35,7 @@ pub mod coalescer;
 pub mod compare;
 pub mod control;
 pub mod cookie;
+pub mod esi;
 pub mod field;
 pub mod generation;
 pub mod key;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use crate::esi::{self, EsiPart};
 use crate::field;
 use crate::generation::{Generations, PageValidity};
 use crate::pass::Pass;
@@ -57,6 +58,8 @@ pub struct Object {
     forms: [OnceLock<ResponseForm>; CODING_COUNT + 1],
     /// The forms that are on disk, one bit each.
     on_disk: AtomicU8,
+    /// The parts of the body, if its ESI tags are processed; found when the page is first sent.
+    esi_parts: OnceLock<Option<Box<[EsiPart]>>>,
 }
 
 /// The input for an [`Object`].
@@ -86,6 +89,14 @@ impl Object {
                 lines.extend_from_slice(part);
             }
         }
+        let esi_parts = match storable.has_esi() {
+            true => esi::parse_page(&draft.body).map(Vec::into_boxed_slice),
+            false => None,
+        };
+        // A page without tags is sent like any other.
+        if esi_parts.is_some() {
+            add_esi_mark(&mut lines);
+        }
         let freshness = *storable.freshness();
         let date = field::first(draft.fields, b"date").and_then(field::date);
         Ok(Object {
@@ -101,6 +112,7 @@ impl Object {
             compared_up_to: AtomicU64::new(draft.born),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
+            esi_parts: OnceLock::from(esi_parts),
         })
     }
 
@@ -124,13 +136,21 @@ impl Object {
         };
         let replaced =
             |name: &[u8]| !kept(name) && update.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-        for (name, value) in self.fields().filter(|(n, _)| !replaced(n)) {
+        let own_mark = (esi::MARK_NAME, esi::MARK_VALUE);
+        let is_own_mark = |field: &(&[u8], &[u8])| storable.has_esi() && *field == own_mark;
+        let kept_fields = self.fields().filter(|field| !is_own_mark(field));
+        for (name, value) in kept_fields.filter(|(n, _)| !replaced(n)) {
             put(name, value);
         }
         for (name, value) in update {
             if !kept(name) && !storable.omits(name) {
                 put(name, value);
             }
+        }
+        // The body has not changed, so it has tags as before.
+        let has_esi = storable.has_esi() && self.esi_parts().is_some();
+        if has_esi {
+            add_esi_mark(&mut lines);
         }
         let date = field::first(update, b"date").and_then(field::date);
         Object {
@@ -146,6 +166,7 @@ impl Object {
             compared_up_to: AtomicU64::new(born),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
+            esi_parts: OnceLock::new(),
         }
     }
 
@@ -171,6 +192,7 @@ impl Object {
             compared_up_to: AtomicU64::new(0),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
+            esi_parts: OnceLock::new(),
         }
     }
 
@@ -227,6 +249,16 @@ impl Object {
             .map(|(_, value)| value)
     }
 
+    /// Returns the parts of the body, if the application has marked the page and it has ESI tags. They are found once.
+    pub fn esi_parts(&self) -> Option<&[EsiPart]> {
+        let parts = self.esi_parts.get_or_init(|| {
+            let is_marked = self.field(esi::MARK_NAME) == Some(esi::MARK_VALUE);
+            let parts = is_marked.then(|| esi::parse_page(&self.body)).flatten();
+            parts.map(Vec::into_boxed_slice)
+        });
+        parts.as_deref()
+    }
+
     /// Returns how the page may be used at `now`, by its lifetime and the purges since its birth, or `None` if it may
     /// not be used.
     pub fn state(&self, generations: &Generations, now: Millis) -> Option<PageState> {
@@ -275,6 +307,13 @@ impl Object {
         let coded: usize = coded.map(|form| form.head.len() + body(form)).sum();
         let own = self.lines.len() * 2 + self.reason.len() + self.url_key.len() + tags;
         (own + self.body.len() + coded.max(self.body.len() / 2) + PAGE_OVERHEAD_BYTES) as u64
+    }
+}
+
+/// Adds the header by which the stored page is recognised as one whose tags are processed. It is never sent.
+fn add_esi_mark(lines: &mut Vec<u8>) {
+    for part in [esi::MARK_NAME, b": ", esi::MARK_VALUE, b"\r\n"] {
+        lines.extend_from_slice(part);
     }
 }
 
@@ -356,6 +395,63 @@ pub(crate) mod tests {
         );
         assert_eq!((new.freshness.lifetime, new.born), (90_000, 5));
         assert_eq!(new.body, old.body);
+    }
+
+    #[test]
+    fn marked_page_keeps_its_mark_and_its_parts_are_found() {
+        let esi_rules = CacheRules {
+            esi: Some(crate::esi::EsiRules::default()),
+            ..rules()
+        };
+        for (header, value) in [
+            ("surrogate-control", "max-age=5, content=\"ESI/1.0\""),
+            ("X-LiteSpeed-Cache-Control", "public,esi=on"),
+        ] {
+            let fields: Vec<(&[u8], &[u8])> = vec![
+                (b"Cache-Control", b"max-age=60"),
+                (header.as_bytes(), value.as_bytes()),
+            ];
+            let stored = |rules: &CacheRules, fields: &HeaderFields<'_>| {
+                let storable = decide_storable(&facts(fields), rules)?;
+                let draft = ObjectDraft {
+                    status: 200,
+                    reason: b"",
+                    fields,
+                    body: Bytes::from_static(b"a<esi:include src='/f'/>b"),
+                    url_key: b"key",
+                    born: 1,
+                };
+                Object::new(&storable, draft).map(|page| (storable, page))
+            };
+            let (storable, page) = stored(&esi_rules, &fields).unwrap();
+            assert_eq!(page.field(b"Surrogate-Control"), Some(esi::MARK_VALUE));
+            assert_eq!(page.esi_parts().map(<[EsiPart]>::len), Some(3));
+            let again = page.revalidated(&storable, &fields, 2);
+            let marks = again
+                .fields()
+                .filter(|(name, _)| name.eq_ignore_ascii_case(esi::MARK_NAME));
+            assert_eq!(marks.count(), 1);
+            assert_eq!(again.esi_parts().map(<[EsiPart]>::len), Some(3));
+            // A page without tags has no mark, which would otherwise be sent.
+            let plain = ObjectDraft {
+                status: 200,
+                reason: b"",
+                fields: &fields,
+                body: Bytes::from_static(b"<p>text</p>"),
+                url_key: b"key",
+                born: 1,
+            };
+            let plain = Object::new(&storable, plain).unwrap();
+            assert_eq!(
+                (plain.field(b"Surrogate-Control"), plain.esi_parts()),
+                (None, None)
+            );
+            // Without the table, LiteSpeed's word forbids storing, and the other one has no meaning.
+            match stored(&rules(), &fields) {
+                Ok((_, page)) => assert_eq!(page.esi_parts(), None),
+                Err(why) => assert_eq!(why, Pass::DoNotCachePage),
+            }
+        }
     }
 
     #[test]

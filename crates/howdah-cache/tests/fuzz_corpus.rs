@@ -4,6 +4,8 @@
 mod cache_checks;
 #[path = "../../../fuzz/cache_file_checks.rs"]
 mod cache_file_checks;
+#[path = "../../../fuzz/esi_checks.rs"]
+mod esi_checks;
 
 use std::path::Path;
 
@@ -28,4 +30,9 @@ fn every_seed_of_fields_and_all_its_prefixes_hold() {
 #[test]
 fn every_seed_of_files_and_all_its_prefixes_hold() {
     replay("cache_file", cache_file_checks::cache_file);
+}
+
+#[test]
+fn every_seed_of_esi_pages_and_all_its_prefixes_hold() {
+    replay("esi_page", esi_checks::esi_page);
 }

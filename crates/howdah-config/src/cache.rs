@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use howdah_executor::PoolMode;
-use howdah_server::cache::{CacheConfig, CacheScheme, PRESETS, Preset};
+use howdah_server::cache::{CacheConfig, CacheScheme, EsiPath, EsiRules, PRESETS, Preset};
 use howdah_site::cache_config::{PurgeAccess, PurgeToken};
 use howdah_site::docroot::path::UrlPath;
 use howdah_site::site::config::SiteConfig;
@@ -121,11 +121,14 @@ pub fn configure_site(
     check_ignored_writes(section, &cache.ignore_writes);
     cache.rules.preset = preset(section, site);
     cache.rules.never = never_cached_paths(section);
+    cache.rules.esi = esi(section);
     cache.purge = purge_access(section);
-    let Some(word) = word else {
-        return;
-    };
-    let Some(scheme) = scheme(&word) else {
+    let scheme = word.as_ref().and_then(|word| scheme(word));
+    let (Some(word), Some(scheme)) = (word, scheme) else {
+        if section.has("esi") {
+            let message = "esi: tags are processed with the page cache alone; set `cache`";
+            section.file().mistake(section.place_of("esi"), message);
+        }
         return;
     };
     cache.rules.scheme = scheme;
@@ -155,6 +158,37 @@ pub fn advise_of_mode(
         mode.word()
     );
     top.file().advise(place, message);
+}
+
+/// Returns `[site.esi]`, if the site has the table.
+fn esi(section: &ConfigSection<'_>) -> Option<EsiRules> {
+    if !section.has("esi") {
+        return None;
+    }
+    let section = section.section("esi", "site.esi");
+    let mut rules = EsiRules::default();
+    for text in section.texts("paths") {
+        match EsiPath::parse(&text.value) {
+            Ok(path) => rules.paths.push(path),
+            Err(why) => section.file().mistake(text.place, format!("paths: {why}")),
+        }
+    }
+    if !section.has("paths") {
+        let message = "paths: name the URLs that pages may include, such as `/_fragment`";
+        section.file().mistake(section.place.clone(), message);
+    }
+    for text in section.texts("cookies") {
+        if text.value.trim_matches('*').is_empty() {
+            let message = format!(
+                "cookies: `{}` matches every cookie, so every visitor would get the pages of an anonymous one",
+                text.value.escape_debug()
+            );
+            section.file().mistake(text.place, message);
+            continue;
+        }
+        rules.cookies.push(text.value);
+    }
+    Some(rules)
 }
 
 /// Returns the settings of purging over HTTP.
@@ -187,7 +221,7 @@ fn purge_access(section: &ConfigSection<'_>) -> PurgeAccess {
 
 /// Announces to scripts, as OpenLiteSpeed does, that there is a cache which understands `X-LiteSpeed-*`. The plugins
 /// for LiteSpeed's cache work when they find these variables (lscache_wp, litespeed-cache.php). The announced edition
-/// is one without ESI, which is not supported here either.
+/// is one without ESI: with ESI, the plugin relies on private caches of single visitors, which do not exist here.
 fn announce_litespeed_cache(site: &mut SiteConfig) {
     for (name, value) in [
         ("X-LSCACHE", "on"),

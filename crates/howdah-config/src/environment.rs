@@ -154,13 +154,16 @@ fn is_service_link(name: &str, value: &str) -> bool {
 /// Returns the variable of an option as it is documented: `HOWDAH_POOL_NAME_MAX_CHILDREN`. Returns `None` for an option
 /// that only a file can set.
 pub fn documented_variable(spec: &OptionSpec) -> Option<String> {
-    let is_in_file_only = matches!(spec.kind, OptionKind::Pairs | OptionKind::Sections);
+    let is_in_file_only = matches!(
+        spec.kind,
+        OptionKind::Pairs | OptionKind::Table | OptionKind::Sections
+    );
     option_variable(spec).filter(|_| !is_in_file_only)
 }
 
 fn option_variable(spec: &OptionSpec) -> Option<String> {
     let section = match spec.section {
-        "site.certificate" | "site.rule" | "site.rule.not" => return None,
+        "site.certificate" | "site.esi" | "site.rule" | "site.rule.not" => return None,
         "pool.*" => "pool_name",
         section => section,
     };

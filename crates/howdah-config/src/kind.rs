@@ -31,6 +31,8 @@ pub enum OptionKind {
     Texts,
     /// `name = value` pairs.
     Pairs,
+    /// One table `[…]`; its options are a section of their own.
+    Table,
     /// Any number of tables `[[…]]`; their options are a section of their own.
     Sections,
 }

@@ -121,6 +121,10 @@ pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
         "A certificate for HTTPS. The name that a client asks for decides which certificate it gets.",
     ),
     (
+        "site.esi",
+        "Edge side includes (ESI): the front replaces the tags of pages by fragments while it sends a page ([esi.md](esi.md)). Without this table, no tags are processed. The site needs `cache`.",
+    ),
+    (
         "site.rule",
         "Rules, which are applied in order. At most one of `path`, `prefix`, `glob` and `regex` selects the URL paths; a rule with none of them applies to all paths. A rule has one action, such as `redirect`, `deny` or `proxy`; the limits of clients (`limit`, `rate`, `connections`, `processes`) count as one action together. A rule without such an action may combine `set_header`, `add_header`, `cache_control` and `type`.",
     ),
@@ -572,6 +576,7 @@ options! {
             "A path such as `/purge/`. With it, a GET request for `/purge/PATH` purges `/PATH`.", "Useful for nginx-helper.";
         "cache_keep_tags": OptionKind::OnOff, "off" => cache!(rules.keep_tags),
             "Send `Surrogate-Key`, `Cache-Tag` and the related headers to clients.", "Useful for a CDN in front of Howdah that purges by tags.";
+        "esi": OptionKind::Table, "", "The table `[site.esi]`, described below.", "Useful for pages that differ only in a few places for each visitor.";
         "certificate": OptionKind::Sections, "", "The certificates of the site, as tables `[[site.certificate]]`.", "Useful for HTTPS.";
         "https_redirect": OptionKind::OnOff, "off", "Redirect requests without TLS to `https://`.", "Nearly every site with HTTPS needs it.";
         "hsts": OptionKind::Text, "",
@@ -586,6 +591,14 @@ options! {
         "key": OptionKind::Path, "",
             "The private key, in PEM format. Users other than its owner and group must not be able to read it.",
             "Needed with `file`; it may be in the same file.";
+    }
+    "site.esi" ANY {
+        "paths": OptionKind::Texts, "",
+            "The URLs that pages may include: a path with everything below it (`/_fragment`), a path with a query parameter (`/?lsesi=`), `symfony` (`/_fragment`) or `litespeed` (`/?lsesi=`). Any other `<esi:include>` inserts nothing (`EsiNotAllowed`), because a visitor may have typed it.",
+            "Needed with this table.";
+        "cookies": OptionKind::Texts, "",
+            "Cookies that only fragments read (`*` at the end matches all cookies that begin so). A page is served from the cache to visitors with such cookies; a fragment is not.",
+            "Needed for fragments that depend on a session: name the session's cookie.";
     }
     "site.rule" ANY {
         "path": OptionKind::Text, "", "Matches exactly this path.", "Useful for single pages.";

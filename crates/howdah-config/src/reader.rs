@@ -155,7 +155,7 @@ impl<'c> ConfigSection<'c> {
             match options::find(name, text).map(|spec| spec.kind) {
                 Some(OptionKind::Texts) => drop(section.texts(text)),
                 Some(OptionKind::Pairs) => drop(section.pairs(text)),
-                Some(OptionKind::Sections) => {}
+                Some(OptionKind::Table | OptionKind::Sections) => {}
                 Some(_) => drop(section.value(text)),
                 None if subtables.contains(&text) => {}
                 None => section.unknown(text, value.get_ref(), key.span(), subtables),

@@ -69,6 +69,7 @@ fn section(name: &str) -> Value {
 
 fn option(spec: &OptionSpec) -> Value {
     let mut schema = match spec.kind {
+        OptionKind::Table => reference(&spec.full_name()),
         OptionKind::Sections => tables(spec),
         kind => values(kind),
     };
@@ -118,7 +119,9 @@ fn values(kind: OptionKind) -> Value {
             "type": "object",
             "additionalProperties": { "type": ["string", "number", "boolean"] },
         }),
-        OptionKind::Sections => unreachable!("tables have a schema of their own"),
+        OptionKind::Table | OptionKind::Sections => {
+            unreachable!("tables have a schema of their own")
+        }
     }
 }
 

@@ -170,6 +170,7 @@ pub fn parse(kind: OptionKind, scalar: &WrittenValue) -> Result<OptionValue, Str
             "expected a table of names and values, found {}",
             shown(scalar)
         )),
+        OptionKind::Table => Err(format!("expected a table, `[…]`, found {}", shown(scalar))),
         OptionKind::Sections => Err(format!("expected tables, `[[…]]`, found {}", shown(scalar))),
     }
 }
@@ -327,6 +328,7 @@ pub fn describe(kind: OptionKind) -> String {
         OptionKind::PathOr(words) => format!("path, or {}", one_of(words)),
         OptionKind::Texts => "list of strings".to_owned(),
         OptionKind::Pairs => "table".to_owned(),
+        OptionKind::Table => "table".to_owned(),
         OptionKind::Sections => "tables".to_owned(),
     }
 }

@@ -24,8 +24,8 @@ pub mod tls;
 pub mod turn;
 
 pub use self::http::{
-    BadRequest, BodyError, BodyKind, ClientGone, ConnectionInfo, ConnectionNotice,
-    HandshakeFailure, Http2Error, Http3Error, HttpConfig, RequestBody, RequestHandler, Responder,
-    ResponseLength, SendFileError, date, http2_request, http3_frames, message, proxy_protocol,
-    serve_connected,
+    BadRequest, BodyError, BodyKind, CapturedResponse, ClientGone, ConnectionInfo,
+    ConnectionNotice, HandshakeFailure, Http2Error, Http3Error, HttpConfig, RequestBody,
+    RequestHandler, Responder, ResponseLength, SendFileError, date, http2_request, http3_frames,
+    message, proxy_protocol, serve_connected,
 };

@@ -81,6 +81,14 @@ pub enum Failure {
         /// How many bytes the script wrote.
         written: u64,
     },
+    /// A page includes a fragment that could not be inserted, and the page does not say `onerror="continue"`. The page is
+    /// cut off if a part of it has been sent.
+    EsiFailed {
+        /// The URL that the page names.
+        url: Box<str>,
+        /// Why the fragment failed.
+        why: Box<str>,
+    },
     /// Programs redirect from one path of this server to the next without end; this is the last of them.
     LocalRedirectLoop(Vec<u8>),
     /// The request has passed through this server ten times: a `proxy` rule leads back to it.
@@ -169,7 +177,7 @@ impl Failure {
                 ExecError::VariableTooLong { .. } => 431,
                 ExecError::BodyUnreadable | ExecError::CannotExecute(_) => 500,
             },
-            Failure::LengthMismatch { .. } => 502,
+            Failure::LengthMismatch { .. } | Failure::EsiFailed { .. } => 502,
             Failure::LocalRedirectLoop(_) | Failure::EncoderFailed(_) => 500,
             // RFC 5842 §7.2.
             Failure::ProxyLoop => 508,
@@ -280,6 +288,10 @@ impl Failure {
             },
             Failure::LengthMismatch { announced, written } => format!(
                 "the script announced Content-Length {announced} but wrote {written} bytes"
+            )
+            .into(),
+            Failure::EsiFailed { url, why } => format!(
+                "the page includes {url}, which failed: {why}; the page is sent without the fragment if its tag has onerror=\"continue\""
             )
             .into(),
             Failure::LocalRedirectLoop(target) => format!(

@@ -19,6 +19,7 @@ mod cache_hit;
 mod cache_request;
 mod context;
 mod dry_run;
+mod esi;
 pub mod explain;
 mod explanation;
 mod export;
@@ -26,6 +27,7 @@ mod file;
 mod limits;
 mod local_response;
 mod log;
+mod pending_response;
 mod proxy;
 mod script;
 mod status;
@@ -125,6 +127,31 @@ impl Front {
     pub fn set_certificates(&self, certificates: Arc<ServerCertificates>) {
         // A second call is ignored, as in `set_connection_count_source`.
         let _ = self.certificates.set(certificates);
+    }
+
+    /// Completes an answer: follows the script's local redirect, and makes and sends a stored page that could not be
+    /// sent at once.
+    async fn complete(
+        ctx: RequestContext<'_>,
+        body: RequestBody,
+        answered: Result<Option<LocalRedirect>, Failure>,
+        response: &mut ResponseInProgress<'_>,
+    ) -> Result<(), Failure> {
+        let mut answered = match answered {
+            Ok(None) => Ok(()),
+            Ok(Some(to)) => Front::follow_redirects(ctx, to, body, response).await,
+            Err(failure) => Err(failure),
+        };
+        if let Some(later) = response.record.later.take() {
+            let sent = later.send(ctx, response).await;
+            answered = answered.and(sent);
+        }
+        match answered {
+            Err(Failure::ClientGone) if response.out.client_too_slow() => {
+                Err(Failure::ClientTooSlow)
+            }
+            answered => answered,
+        }
     }
 
     /// Follows the local redirects of scripts one after the other (RFC 3875 §6.2.2). The response is the one that the
@@ -387,6 +414,7 @@ impl RequestHandler for Front {
             conn,
             client: &client,
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            esi: None,
         };
         let mut response = ResponseInProgress {
             out,
@@ -396,22 +424,14 @@ impl RequestHandler for Front {
             },
         };
         let answered = match Front::answer(ctx, body, &mut response).await {
-            Ok(None) => Ok(()),
+            Ok(None) if response.record.later.is_none() => Ok(()),
             // Boxed because every connection reserves memory for the largest state of this future.
-            Ok(Some(to)) => {
+            answered => {
                 let body = body.none();
-                Box::pin(Front::follow_redirects(ctx, to, body, &mut response)).await
+                Box::pin(Front::complete(ctx, body, answered, &mut response)).await
             }
-            Err(Failure::ClientGone) if response.out.client_too_slow() => {
-                Err(Failure::ClientTooSlow)
-            }
-            Err(failure) => Err(failure),
         };
         let ResponseInProgress { out, mut record } = response;
-        if let Some(later) = record.later.take() {
-            // Boxed because every connection reserves memory for the largest state of this future.
-            Box::pin(later.send_form(&config.settings.encoding, out)).await;
-        }
         if let Err(failure) = answered {
             Front::send_failure(ctx, &failure, record.live.as_deref(), out);
             record.failure = Some(Box::new(failure));

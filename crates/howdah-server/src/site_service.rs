@@ -100,6 +100,10 @@ impl SiteService {
                 hosts: config.hosts.clone(),
                 settings,
                 effects: config.cache.is_some(),
+                esi: config
+                    .cache
+                    .as_ref()
+                    .is_some_and(|cache| cache.rules.esi.is_some()),
             },
             body_limit: match config.max_body_size {
                 0 => u64::MAX,

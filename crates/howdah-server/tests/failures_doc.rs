@@ -19,6 +19,10 @@ fn all_failures() -> BTreeMap<&'static str, u16> {
             announced: 0,
             written: 0,
         },
+        Failure::EsiFailed {
+            url: "".into(),
+            why: "".into(),
+        },
         Failure::LocalRedirectLoop(Vec::new()),
         Failure::EncoderFailed(String::new()),
         Failure::ClientTooSlow,

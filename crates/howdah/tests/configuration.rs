@@ -968,3 +968,57 @@ fn check_names_destinations_of_logs_and_traces_that_cannot_be_used() {
     let part = "a.toml:6:9: headers: `A B`: this header cannot be sent";
     assert!(said.contains(part), "{said}");
 }
+
+#[test]
+fn esi_table_names_fragments_and_needs_the_page_cache() {
+    let site = "[[site]]\nroot = \"web\"\n";
+    let with = |cache: &str, lines: &str| check(&format!("{site}{cache}[site.esi]\n{lines}"));
+    let on = "cache = \"on\"\n";
+    for lines in [
+        "paths = [\"/_fragment\", \"/blog/?lsesi=\"]\ncookies = [\"PHPSESSID\", \"cart_*\"]\n",
+        "paths = \"symfony\"\n",
+        "paths = [\"litespeed\"]\n",
+    ] {
+        let (code, said) = with(on, lines);
+        assert_eq!(code, 0, "{said}");
+    }
+    for (cache, lines, expected) in [
+        (
+            "",
+            "paths = \"symfony\"\n",
+            "esi: tags are processed with the page cache alone; set `cache`",
+        ),
+        (
+            "cache = \"off\"\n",
+            "paths = \"symfony\"\n",
+            "with the page cache alone",
+        ),
+        (on, "", "paths: name the URLs that pages may include"),
+        (
+            on,
+            "paths = \"/\"\n",
+            "paths: `/` would let a page include every URL",
+        ),
+        (
+            on,
+            "paths = \"fragment\"\n",
+            "paths: `fragment` is neither a path",
+        ),
+        (
+            on,
+            "paths = \"/?a=b\"\n",
+            "has to be the name of one parameter",
+        ),
+        (
+            on,
+            "paths = \"symfony\"\ncookies = \"*\"\n",
+            "cookies: `*` matches every cookie",
+        ),
+        (on, "path = \"/a\"\n", "unknown key `path` in [site.esi]"),
+    ] {
+        let (code, said) = with(cache, lines);
+        assert!(code != 0 && said.contains(expected), "{lines}: {said}");
+    }
+    let (code, said) = check(&format!("{site}{on}esi = \"on\"\n"));
+    assert!(code != 0 && said.contains("expected a table"), "{said}");
+}

@@ -57,6 +57,7 @@ fn file_with(spec: &OptionSpec, value: &str) -> String {
         "" => line,
         "pool.*" => format!("[pool.www]\n{line}"),
         "site" | "job" => format!("[[{}]]\n{line}", spec.section),
+        "site.esi" => format!("[[site]]\n[site.esi]\n{line}"),
         "site.rule.not" => format!("[[site]]\n[[site.rule]]\n[[site.rule.not]]\n{line}"),
         section if section.starts_with("site.") => format!("[[site]]\n[[{section}]]\n{line}"),
         section => format!("[{section}]\n{line}"),
@@ -73,7 +74,7 @@ fn wrong_value(kind: OptionKind) -> &'static str {
         OptionKind::Word(_) => "\"no-such-word\"",
         OptionKind::Text | OptionKind::Path | OptionKind::PathOr(_) => "5",
         OptionKind::Texts => "[5]",
-        OptionKind::Pairs | OptionKind::Sections => "\"text\"",
+        OptionKind::Pairs | OptionKind::Table | OptionKind::Sections => "\"text\"",
     }
 }
 

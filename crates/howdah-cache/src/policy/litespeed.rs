@@ -7,6 +7,8 @@ use crate::field::{self, members};
 /// lifetime. Unlike in LiteSpeed, it does not override `private` and `no-store` of `Cache-Control`.
 pub(super) struct LiteSpeedControl {
     pub forbids: bool,
+    /// `esi=on`: the page has ESI tags.
+    pub has_esi: bool,
     pub lifetime: Option<u64>,
 }
 
@@ -14,11 +16,12 @@ pub(super) struct LiteSpeedControl {
 pub(super) fn parse_litespeed_control(fields: &HeaderFields<'_>) -> Option<LiteSpeedControl> {
     let mut lines = field::all(fields, b"x-litespeed-cache-control").peekable();
     lines.peek()?;
-    let (mut forbids, mut shared, mut own) = (false, None, None);
+    let (mut forbids, mut has_esi, mut shared, mut own) = (false, false, None, None);
     for member in lines.flat_map(members) {
         match &member.to_ascii_lowercase()[..] {
-            // There are no private caches of single visitors here, and nothing processes ESI.
-            b"no-cache" | b"no-store" | b"private" | b"esi=on" => forbids = true,
+            // There are no private caches of single visitors here.
+            b"no-cache" | b"no-store" | b"private" => forbids = true,
+            b"esi=on" => has_esi = true,
             other => {
                 let time = |name: &[u8]| other.strip_prefix(name).and_then(field::seconds);
                 shared = shared.or_else(|| time(b"s-maxage="));
@@ -27,5 +30,9 @@ pub(super) fn parse_litespeed_control(fields: &HeaderFields<'_>) -> Option<LiteS
         }
     }
     let lifetime = shared.or(own);
-    Some(LiteSpeedControl { forbids, lifetime })
+    Some(LiteSpeedControl {
+        forbids,
+        has_esi,
+        lifetime,
+    })
 }

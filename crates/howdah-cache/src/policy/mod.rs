@@ -13,6 +13,7 @@ mod litespeed;
 pub mod request;
 pub mod response;
 
+use crate::esi::EsiRules;
 use crate::preset::{NamePattern, Preset, TRACKING_COOKIES};
 
 pub use freshness::{Freshness, PageState};
@@ -58,6 +59,8 @@ pub struct CacheRules {
     pub never: Vec<Vec<u8>>,
     /// `cache_keep_tags`: clients also get the headers that carry tags.
     pub keep_tags: bool,
+    /// `[site.esi]`: which fragments pages may include; `None` if no tags are processed.
+    pub esi: Option<EsiRules>,
 }
 
 impl CacheRules {
@@ -81,6 +84,7 @@ impl Default for CacheRules {
             ignore_query: Vec::new(),
             never: Vec::new(),
             keep_tags: false,
+            esi: None,
         }
     }
 }
@@ -110,6 +114,12 @@ impl CacheRules {
         among(TRACKING_COOKIES)
             || among(self.preset.harmless_cookies)
             || self.ignore_cookies.iter().any(ignored)
+    }
+
+    /// Returns whether only fragments of pages read a cookie of this name, so no page depends on it.
+    pub fn is_cookie_of_fragments(&self, name: &[u8]) -> bool {
+        let esi = self.esi.as_ref();
+        esi.is_some_and(|esi| esi.is_cookie_of_fragments(name))
     }
 
     /// Returns the longest lifetime in seconds: the site's or the application's.

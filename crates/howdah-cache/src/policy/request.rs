@@ -13,6 +13,8 @@ use crate::pass::Pass;
 pub struct RequestGate<'r> {
     rules: &'r CacheRules,
     bypass: Option<Pass>,
+    /// Whether the request is for a fragment of pages, which may read cookies that pages do not read.
+    is_fragment: bool,
     /// The name of the cookie that caused the bypass, as PHP reads it.
     pub cookie: Option<Vec<u8>>,
     /// Whether the request has `Range` or a conditional header such as `If-None-Match`. If so, [`crate::serve`] must
@@ -34,9 +36,16 @@ impl<'r> RequestGate<'r> {
         RequestGate {
             rules,
             bypass: why,
+            is_fragment: false,
             cookie: None,
             conditional: false,
         }
+    }
+
+    /// Takes into account that the request is for a fragment of pages, whether a page includes it or a visitor requests
+    /// it. To be called before the headers are checked.
+    pub fn set_fragment(&mut self) {
+        self.is_fragment = true;
     }
 
     /// Takes another path of the same page into account: the route that a front controller reads from `PATH_INFO`.
@@ -103,6 +112,9 @@ impl<'r> RequestGate<'r> {
     fn check_cookies(&mut self, line: &[u8]) -> Result<(), Pass> {
         for name in cookie::names(line) {
             let name = name.map_err(|_| Pass::UnreadableCookie)?;
+            if !self.is_fragment && self.rules.is_cookie_of_fragments(&name) {
+                continue;
+            }
             let sessions = self.rules.preset.session_cookies;
             if sessions.iter().any(|known| known.matches(&name)) {
                 self.cookie = Some(name.into_owned());
@@ -126,6 +138,7 @@ impl<'r> RequestGate<'r> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::esi::EsiRules;
     use crate::preset::Preset;
 
     fn wordpress() -> CacheRules {
@@ -228,6 +241,34 @@ mod tests {
         );
         let gate = RequestGate::new(&rules, b"GET", b"/", true);
         assert_eq!(gate.verdict(), Err(Pass::RequestBody));
+    }
+
+    #[test]
+    fn cookie_of_fragments_affects_only_fragments() {
+        for scheme in [CacheScheme::CleanRoom, CacheScheme::Rfc] {
+            let rules = CacheRules {
+                scheme,
+                esi: Some(EsiRules {
+                    cookies: vec!["PHPSESSID".to_owned(), "cart_*".to_owned()],
+                    ..EsiRules::default()
+                }),
+                ..CacheRules::for_tests()
+            };
+            let verdict = |is_fragment: bool, cookie: &str| {
+                let mut gate = RequestGate::new(&rules, b"GET", b"/", false);
+                if is_fragment {
+                    gate.set_fragment();
+                }
+                gate.check_header(b"Cookie", cookie.as_bytes());
+                gate.verdict()
+            };
+            assert_eq!(verdict(false, "PHPSESSID=a; cart_1=b"), Ok(()));
+            assert_eq!(verdict(true, "PHPSESSID=a"), Err(Pass::SessionCookie));
+            if scheme == CacheScheme::CleanRoom {
+                assert_eq!(verdict(true, "cart_1=b"), Err(Pass::UnknownCookie));
+                assert_eq!(verdict(false, "cart_1=b; c=d"), Err(Pass::UnknownCookie));
+            }
+        }
     }
 
     #[test]

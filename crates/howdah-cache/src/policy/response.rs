@@ -7,6 +7,7 @@ use super::litespeed::parse_litespeed_control;
 use super::{CacheRules, CacheScheme, Freshness};
 use crate::HeaderFields;
 use crate::control::{self, Directives};
+use crate::esi;
 use crate::field::{self, members};
 use crate::pass::Pass;
 use crate::tags::{self, Tags};
@@ -26,6 +27,7 @@ pub struct Storable {
     tags: Tags,
     max_object: u64,
     announced: Option<u64>,
+    has_esi: bool,
 }
 
 impl Storable {
@@ -42,6 +44,11 @@ impl Storable {
     /// Returns whether the header `name` is not stored: `no-cache="…"` or `Connection` names it, or it is never stored.
     pub fn omits(&self, name: &[u8]) -> bool {
         self.omitted.iter().any(|n| n.eq_ignore_ascii_case(name)) || never_stored(name)
+    }
+
+    /// Returns whether the tags of the body are processed for each delivery ([`crate::esi`]).
+    pub fn has_esi(&self) -> bool {
+        self.has_esi
     }
 
     /// Returns the tags that the response gave itself, by which it can be purged.
@@ -146,6 +153,13 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
     if !rules.keep_tags {
         left_out.extend(tags::TAG_HEADERS.iter().map(|name| name.to_vec()));
     }
+    let has_esi = rules.esi.is_some()
+        && esi::is_marked(fields)
+        && esi::is_processable(response.status, fields);
+    if has_esi {
+        // The object has a mark of its own.
+        left_out.push(esi::MARK_NAME.to_ascii_lowercase());
+    }
     for line in field::all(fields, b"connection") {
         left_out.extend(members(line).map(<[u8]>::to_ascii_lowercase));
     }
@@ -155,6 +169,7 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
         omitted: left_out,
         tags: Tags::from_headers(fields)?,
         max_object: rules.max_object,
+        has_esi,
         // `seconds` reduces a larger length to `MAX_SECONDS`, so a length of `MAX_SECONDS` means that the real one is
         // unknown.
         announced: announced.filter(|n| *n < field::MAX_SECONDS),
@@ -163,13 +178,16 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
 
 /// Checks what plugins tell other caches: a refusal counts in every dialect.
 fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result<(), Pass> {
-    if parse_litespeed_control(fields).is_some_and(|said| said.forbids) {
-        return Err(Pass::DoNotCachePage);
+    if let Some(said) = parse_litespeed_control(fields) {
+        // A page with tags that nothing processes must not be stored.
+        if said.forbids || (said.has_esi && rules.esi.is_none()) {
+            return Err(Pass::DoNotCachePage);
+        }
     }
     // A cookie that determines what the page shows must not be one that is ignored.
     let decides = |member: &[u8]| {
         let name = member.strip_prefix(b"cookie=");
-        name.is_some_and(|name| rules.ignores_cookie(name))
+        name.is_some_and(|name| rules.ignores_cookie(name) || rules.is_cookie_of_fragments(name))
     };
     if field::all(fields, b"x-litespeed-vary").any(|line| members(line).any(decides)) {
         return Err(Pass::VaryUnbounded);

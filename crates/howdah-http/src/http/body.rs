@@ -116,7 +116,7 @@ impl RequestBody {
             BodyKind::Length(left) => BodyState::Length { left },
             BodyKind::Chunked => match self.io.channel {
                 Channel::Http1(_) => BodyState::Chunked(ChunkDecoder::default()),
-                Channel::Http2(_) | Channel::Http3(_) => BodyState::UntilEnd,
+                Channel::Http2(_) | Channel::Http3(_) | Channel::Captured(_) => BodyState::UntilEnd,
             },
         };
         self.limit = u64::MAX;
@@ -373,6 +373,7 @@ impl RequestBody {
                 stream.send_informational(multiplexed::response_head(100, b""))
             }
             Channel::Http3(stream) => stream.send_head(multiplexed::response_head(100, b"")),
+            Channel::Captured(_) => {}
             Channel::Http1(_) => {
                 outbox.append(|out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"));
                 outbox.mark_ahead();

@@ -1,14 +1,19 @@
 //! The source of a request's body and the destination of its response: the whole connection for HTTP/1.1, one stream of
-//! it for HTTP/2 and HTTP/3.
+//! it for HTTP/2 and HTTP/3, or memory for a request of the server itself.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use super::captured_stream::CapturedStream;
 use super::http2::Http2Stream;
 use super::http3::Http3Stream;
 use super::stream::ByteStream;
+
+/// How many bytes of a file are read at once for a captured response.
+const MAX_READ_BYTES: usize = 32 << 10;
 
 /// A request's input and output. At most one task may wait for reading and one for writing at a time.
 pub(super) enum Channel {
@@ -16,6 +21,8 @@ pub(super) enum Channel {
     /// Boxed, because an idle connection of HTTP/1.1 also contains this type.
     Http2(Box<Http2Stream>),
     Http3(Box<Http3Stream>),
+    /// The response to a request that the server makes itself, which has no body.
+    Captured(Arc<CapturedStream>),
 }
 
 impl Channel {
@@ -41,6 +48,7 @@ impl Channel {
                     at += bytes.len();
                 })
             }
+            Channel::Captured(_) => Poll::Ready(Ok(0)),
         }
     }
 
@@ -60,6 +68,7 @@ impl Channel {
                 let room = buf.capacity() - buf.len();
                 stream.poll_receive(cx, room, |bytes| buf.extend_from_slice(bytes))
             }
+            Channel::Captured(_) => Poll::Ready(Ok(0)),
         }
     }
 
@@ -76,6 +85,7 @@ impl Channel {
             Channel::Http1(stream) => stream.poll_send(cx, parts, more),
             Channel::Http2(stream) => stream.poll_send(cx, parts, all),
             Channel::Http3(stream) => stream.poll_send(cx, parts),
+            Channel::Captured(stream) => stream.poll_send(cx, parts),
         }
     }
 
@@ -91,6 +101,13 @@ impl Channel {
             Channel::Http1(stream) => stream.poll_sendfile(cx, file, offset, len),
             Channel::Http2(stream) => stream.poll_sendfile(cx, file, offset, len),
             Channel::Http3(stream) => stream.poll_sendfile(cx, file, offset, len),
+            Channel::Captured(stream) => {
+                let mut piece = vec![0; len.min(MAX_READ_BYTES)];
+                let read = file.read_at(&mut piece, *offset)?;
+                let sent = ready!(stream.poll_send(cx, &[IoSlice::new(&piece[..read])]))?;
+                *offset += sent as u64;
+                Poll::Ready(Ok(sent))
+            }
         }
     }
 
@@ -100,13 +117,14 @@ impl Channel {
             Channel::Http1(stream) => stream.poll_flush(cx),
             Channel::Http2(stream) => Poll::Ready(stream.finish()),
             Channel::Http3(stream) => stream.poll_flush(cx),
+            Channel::Captured(_) => Poll::Ready(Ok(())),
         }
     }
 
     /// Returns how many streams the connection has.
     pub(super) fn streams(&self) -> usize {
         match self {
-            Channel::Http1(_) => 1,
+            Channel::Http1(_) | Channel::Captured(_) => 1,
             Channel::Http2(stream) => stream.streams(),
             Channel::Http3(stream) => stream.streams(),
         }
@@ -118,6 +136,8 @@ impl Channel {
         match self {
             Channel::Http1(_) | Channel::Http3(_) => true,
             Channel::Http2(stream) => stream.waits_for_client(),
+            // The client that waits for the page has a time limit of its own.
+            Channel::Captured(_) => false,
         }
     }
 }

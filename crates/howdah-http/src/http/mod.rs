@@ -7,6 +7,8 @@
 
 mod body;
 mod buffers;
+mod captured;
+mod captured_stream;
 mod channel;
 mod config;
 mod connected;
@@ -32,6 +34,7 @@ mod stream;
 mod tests;
 
 pub use body::{BodyError, RequestBody};
+pub use captured::CapturedResponse;
 pub use config::HttpConfig;
 pub use connected::serve_connected;
 pub use handler::{ConnectionInfo, ConnectionNotice, HandshakeFailure, RequestHandler};

@@ -164,7 +164,7 @@ impl Responder {
         }
         let fields = || multiplexed::response_head(head.status, head.lines());
         match &self.io.channel {
-            Channel::Http1(_) => {}
+            Channel::Http1(_) | Channel::Captured(_) => {}
             Channel::Http2(stream) => stream.send_informational(fields()),
             Channel::Http3(stream) => stream.send_head(fields()),
         }
@@ -221,6 +221,12 @@ impl Responder {
             _ => ResponseFraming::UntilClose,
         };
         self.status = head.status;
+        if let Channel::Captured(stream) = &self.io.channel {
+            stream.set_head(head.status, head.lines().to_vec());
+            self.io.outbox().began = true;
+            self.state = ResponseState::Body(framing);
+            return;
+        }
         if !matches!(self.io.channel, Channel::Http1(_)) {
             let has_length = !self.head_only && head.status != 304;
             let length = match length {
@@ -336,6 +342,12 @@ impl Responder {
             let line_end = head.iter().position(|b| *b == b'\n');
             lines.extend_from_slice(&head[line_end.map_or(0, |end| end + 1)..]);
             extra(&mut lines);
+            if let Channel::Captured(stream) = &self.io.channel {
+                stream.set_head(status, lines);
+                self.io.outbox().began = true;
+                self.state = ResponseState::Body(framing);
+                return;
+            }
             self.io.write_alternative(&mut lines);
             lines.extend_from_slice(b"Server: Howdah\r\n");
             self.sent += lines.len() as u64;
@@ -371,7 +383,7 @@ impl Responder {
             ResponseFraming::Suppressed | ResponseFraming::Counted { left: 0 }
         );
         match &self.io.channel {
-            Channel::Http1(_) => {}
+            Channel::Http1(_) | Channel::Captured(_) => {}
             Channel::Http2(stream) => stream.send_head(head, bodyless),
             Channel::Http3(stream) => stream.send_head(head),
         }
@@ -442,7 +454,7 @@ impl Responder {
     /// amount, since they cost the client only one socket.
     pub fn memory_share(&self, bytes: usize) -> usize {
         match &self.io.channel {
-            Channel::Http1(_) => bytes,
+            Channel::Http1(_) | Channel::Captured(_) => bytes,
             Channel::Http2(stream) => stream.share(bytes),
             Channel::Http3(stream) => stream.share(bytes),
         }
@@ -604,7 +616,7 @@ impl Responder {
                     self.append(|out| out.extend_from_slice(b"0\r\n\r\n"));
                 }
                 match &self.io.channel {
-                    Channel::Http1(_) => {}
+                    Channel::Http1(_) | Channel::Captured(_) => {}
                     Channel::Http2(stream) => stream.end(),
                     Channel::Http3(stream) => stream.end(),
                 }
@@ -662,6 +674,7 @@ impl Responder {
             Channel::Http1(stream) => stream.poll_read_closed(cx),
             Channel::Http2(stream) => stream.poll_reset(cx),
             Channel::Http3(stream) => stream.poll_reset(cx),
+            Channel::Captured(stream) => stream.poll_reader_gone(cx),
         }
     }
 }

@@ -71,6 +71,10 @@ pub fn look_up(
         return Pass::AmbiguousPath.into();
     };
     let mut gate = RequestGate::new(rules, request.method(), path.as_bytes(), has_body);
+    let esi = rules.esi.as_ref();
+    if esi.is_some_and(|esi| esi.allows(path.as_bytes(), request.query())) {
+        gate.set_fragment();
+    }
     for route in site.routes_behind_script(path.as_bytes()) {
         gate.check_path(&route);
     }

@@ -54,6 +54,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use howdah_cache::admission::Admission;
+pub use howdah_cache::esi::{EsiPath, EsiRules};
 use howdah_cache::generation::{Force, Generations, Purge};
 use howdah_cache::pass::PassCounters;
 pub use howdah_cache::policy::{CacheRules, CacheScheme};

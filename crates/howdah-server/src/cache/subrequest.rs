@@ -1,5 +1,5 @@
-//! Requests that the server makes itself to render a page: from the page's key alone, or as a visitor's own request for
-//! the whole page (`cache = "rfc"`).
+//! Requests that the server makes itself: to render a page, from the page's key alone or as a visitor's own request for
+//! the whole page (`cache = "rfc"`), and for a fragment of a visitor's page.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -24,7 +24,7 @@ const USER_AGENT: &str = concat!(
 const SUBREQUEST_LIMITS: HeadLimits = HeadLimits {
     request_line: 64 << 10,
     bytes: 256 << 10,
-    fields: 64,
+    fields: 128,
 };
 
 /// A request that outlives its connection, or never had one.
@@ -83,15 +83,66 @@ fn clean(key: &PageKey, varied: &[OwnedHeader]) -> Option<RequestHead> {
 /// Returns a visitor's request for the whole page: without conditions, ranges and codings of the client, with the
 /// validators of the stored page. `None` if the head is too large.
 pub fn whole_page_head(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHead> {
-    const LESS: [&[u8]; 7] = [
-        b"range",
-        b"if-range",
-        b"if-match",
-        b"if-none-match",
-        b"if-modified-since",
-        b"if-unmodified-since",
-        b"accept-encoding",
+    let mut validators: Vec<(&[u8], &[u8])> = Vec::new();
+    if let Some(page) = stored {
+        if let Some(tag) = page.field(b"etag") {
+            validators.push((b"If-None-Match", tag));
+        }
+        if let Some(date) = page.field(b"last-modified") {
+            validators.push((b"If-Modified-Since", date));
+        }
+    }
+    let asks_for_less = |name: &[u8]| is_among(&ASK_FOR_LESS, name);
+    let target = (request.method(), request.target());
+    rewritten_head(request, target, asks_for_less, &validators)
+}
+
+/// Returns the request for a fragment of the page that a visitor has requested: a GET of `target` with the visitor's
+/// headers, except for those that belong to the page's own request. `None` if the head is too large.
+pub fn fragment_head(request: &RequestHead, target: &[u8]) -> Option<RequestHead> {
+    const OF_THE_PAGE: [&[u8]; 15] = [
+        b"connection",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"expect",
+        b"http2-settings",
+        b"keep-alive",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"x-http-method",
+        b"x-http-method-override",
+        b"x-method-override",
+        b"x-requested-with",
     ];
+    let omitted = |name: &[u8]| is_among(&ASK_FOR_LESS, name) || is_among(&OF_THE_PAGE, name);
+    rewritten_head(request, (b"GET", target), omitted, &[])
+}
+
+/// Headers that ask for less than the whole page, without content coding.
+const ASK_FOR_LESS: [&[u8]; 7] = [
+    b"range",
+    b"if-range",
+    b"if-match",
+    b"if-none-match",
+    b"if-modified-since",
+    b"if-unmodified-since",
+    b"accept-encoding",
+];
+
+fn is_among(names: &[&[u8]], name: &[u8]) -> bool {
+    names.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Returns a request with this method and target, and with the headers of another request that are not omitted.
+fn rewritten_head(
+    request: &RequestHead,
+    (method, target): (&[u8], &[u8]),
+    is_omitted: impl Fn(&[u8]) -> bool,
+    more: &[(&[u8], &[u8])],
+) -> Option<RequestHead> {
     let mut text = Vec::new();
     // The text is parsed as HTTP/1.1; a request of HTTP/2 or HTTP/3 keeps its version.
     let own = matches!(request.version(), HttpVersion::Http2 | HttpVersion::Http3);
@@ -99,27 +150,16 @@ pub fn whole_page_head(request: &RequestHead, stored: Option<&Object>) -> Option
         true => HttpVersion::Http11,
         false => request.version(),
     };
-    for part in [
-        request.method(),
-        b" ",
-        request.target(),
-        b" ",
-        version.as_str().as_bytes(),
-    ] {
+    for part in [method, b" ", target, b" ", version.as_str().as_bytes()] {
         text.extend_from_slice(part);
     }
     for (name, value) in request.headers() {
-        if !LESS.iter().any(|n| name.eq_ignore_ascii_case(n)) {
+        if !is_omitted(name) {
             push_header(&mut text, name, value);
         }
     }
-    if let Some(page) = stored {
-        if let Some(tag) = page.field(b"etag") {
-            push_header(&mut text, b"If-None-Match", tag);
-        }
-        if let Some(date) = page.field(b"last-modified") {
-            push_header(&mut text, b"If-Modified-Since", date);
-        }
+    for (name, value) in more {
+        push_header(&mut text, name, value);
     }
     text.extend_from_slice(b"\r\n\r\n");
     if !own {

@@ -10,6 +10,8 @@ use howdah_cache::status::CacheVerdict;
 use howdah_http::message::RequestHead;
 
 use super::context::{RequestContext, ResponseInProgress};
+use super::esi;
+use super::pending_response::PendingResponse;
 use crate::cache::{SiteCache, send};
 
 /// A stored page that is the response to a request.
@@ -55,6 +57,12 @@ impl CacheHit<'_> {
             recording.settle_cache(Instant::now());
             recording.first_byte();
         }
+        if esi::is_composed(ctx, self.page) {
+            let page = self.page.clone();
+            let composed = PendingResponse::Composed { page, verdict };
+            response.record.later = Some(Box::new(composed));
+            return;
+        }
         let encoding = &ctx.config.settings.encoding;
         let reader = send::PageRequest {
             request: ctx.request,
@@ -62,7 +70,7 @@ impl CacheHit<'_> {
             now: self.now,
         };
         let later = send::send_page(self.page, verdict, reader, encoding, response.out);
-        response.record.later = later.map(Box::new);
+        response.record.later = later.map(|page| Box::new(PendingResponse::Form(page)));
     }
 }
 

@@ -233,6 +233,12 @@ impl<'a> CacheRequest<'a> {
         }
     }
 
+    /// Returns whether the request must not wait for the response to another visitor. A fragment must not: that response
+    /// may itself wait for fragments, even for this one. A render for the cache waits for none.
+    fn must_not_wait(&self) -> bool {
+        self.ctx.esi.is_some()
+    }
+
     /// Has the visitor's own response examined, or waits for the verdict on another visitor's.
     async fn observe_response(
         &self,
@@ -251,6 +257,9 @@ impl<'a> CacheRequest<'a> {
                 });
             }
             Join::Leader(leader) => self.bypass(Pass::NotYetAdmitted, variant, Some(leader)),
+            Join::Follower(_) if self.must_not_wait() => {
+                self.bypass(Pass::NotYetAdmitted, variant, None)
+            }
             Join::Follower(follower) => match wait_for_render(follower, response.out).await? {
                 RenderOutcome::Passed(why) => self.bypass(why, variant, None),
                 RenderOutcome::Stored(_) | RenderOutcome::Retry => {
@@ -272,6 +281,10 @@ impl<'a> CacheRequest<'a> {
     ) -> Result<RenderAttempt, Failure> {
         let leader = match self.cache.coalescer.join(&variant.key) {
             Join::Leader(leader) => leader,
+            Join::Follower(_) if self.is_rfc() && self.must_not_wait() => {
+                let bypass = Pass::NotYetAdmitted.into();
+                return Ok(RenderAttempt::Finished(CacheOutcome::Bypassed(bypass)));
+            }
             Join::Follower(follower) => {
                 return Ok(RenderAttempt::Ended {
                     outcome: wait_for_render(follower, response.out).await?,

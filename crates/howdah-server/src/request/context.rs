@@ -9,9 +9,10 @@ use howdah_http::{ConnectionInfo, Responder};
 use howdah_proto::level::LogLevel;
 
 use super::Front;
+use super::esi::EsiScope;
 use super::limits::AppliedLimits;
+use super::pending_response::PendingResponse;
 use crate::cache::run_effects::RunEffects;
-use crate::cache::send::PendingPage;
 use crate::cache::{PageCache, SiteCache};
 use crate::failure::Failure;
 use crate::server_config::ServerConfig;
@@ -38,6 +39,8 @@ pub(super) struct RequestContext<'a> {
     pub client: &'a Client<'a>,
     /// The number of the request in the logs.
     pub id: u64,
+    /// The page that the request is made for, if it is for a fragment of a page.
+    pub esi: Option<&'a EsiScope>,
 }
 
 impl<'a> RequestContext<'a> {
@@ -114,8 +117,8 @@ pub(super) struct RequestRecord {
     pub cookie: Option<Box<str>>,
     /// What the site's `.htaccess` files say about the response.
     pub live: Option<Arc<Live>>,
-    /// The stored page that is the response, if its coded form has yet to be made.
-    pub later: Option<Box<PendingPage>>,
+    /// The rest of the response, if a stored page cannot be sent at once.
+    pub later: Option<Box<PendingResponse>>,
     /// What is recorded for a trace.
     pub recording: Option<Box<Recording>>,
 }

@@ -15,7 +15,7 @@ use howdah_proto::level::LogLevel;
 
 use super::bypass::BypassContext;
 use super::context::{RequestContext, ResponseInProgress};
-use super::{file, limits};
+use super::{esi, file, limits};
 use crate::failure::Failure;
 use crate::respond;
 use crate::script::abandoned_request::{AbandonedRequest, runs_without_client};
@@ -120,7 +120,11 @@ pub(super) async fn answer(
         head: &edit,
         confirmation: bypass.is_some().then_some(&confirmation),
     };
-    let ended = relay_response(ctx, &mut *run, edit, upload, response).await;
+    let ended = match esi::rules(ctx) {
+        // Boxed because every connection reserves memory for the largest state of this future.
+        Some(rules) => Box::pin(esi::relay(ctx, rules, &mut *run, edit, upload, response)).await,
+        None => relay_response(ctx, &mut *run, edit, upload, response).await,
+    };
     finish_response(ctx, ended, &target.permitting_rules, edit, response).await
 }
 

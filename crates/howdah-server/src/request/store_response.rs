@@ -18,7 +18,7 @@ use howdah_http::network;
 
 use super::cache_request::{CacheOutcome, CacheRequest};
 use super::context::{RequestContext, ResponseInProgress};
-use super::{limits, script};
+use super::{esi, limits, script};
 use crate::cache::judge::JudgedHead;
 use crate::cache::run_effects::RunEffects;
 use crate::cache::send::add_status_fields;
@@ -203,7 +203,10 @@ impl CacheRequest<'_> {
             confirmation: Some(&confirmation),
         };
         let mut tee = TeeRun::new(begun.run, first, limit, Some(effects.clone()));
-        let ended = script::relay_response(ctx, &mut tee, edit, None, response).await;
+        let ended = match esi::rules(ctx) {
+            Some(rules) => esi::relay(ctx, rules, &mut tee, edit, None, response).await,
+            None => script::relay_response(ctx, &mut tee, edit, None, response).await,
+        };
         effects.settle();
         if matches!(ended, ResponseOutcome::Complete)
             && let (Ok(mut storable), Some(head), Some(leader)) = (judged, head, leader)

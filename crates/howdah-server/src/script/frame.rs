@@ -52,6 +52,8 @@ pub struct SiteVariables {
     pub settings: Vec<(IniKind, Vec<u8>, Vec<u8>)>,
     /// Whether PHP is to report the side effects of the run, because the site has the page cache on.
     pub effects: bool,
+    /// Whether ESI tags of marked responses are processed, which PHP is told.
+    pub esi: bool,
 }
 
 /// The names of the script, as the router found them.
@@ -79,6 +81,9 @@ pub struct ScriptNames<'a> {
     /// The settings of `.htaccess` files for the script.
     pub apache: Option<&'a ApacheRequest>,
 }
+
+/// What PHP is told if ESI tags are processed (Edge Architecture Specification §2.1): applications write tags only then.
+const SURROGATE_CAPABILITY: &[u8] = b"howdah=\"ESI/1.0\"";
 
 /// The initial capacity of a frame's buffer, which suffices for most. The buffer grows for a larger frame.
 const FRAME_CAPACITY: usize = 2048;
@@ -174,11 +179,11 @@ pub fn build(
         if body != BodyLength::None {
             frame.var(Var::ContentLength, DecimalDigits::new(length).as_bytes());
         }
-        add_header_variables(&mut frame, request, client, script);
+        add_header_variables(&mut frame, request, client, site, script);
         add_site_variables(&mut frame, request, client, site, script);
         return frame.finish(Some(length), site.number);
     }
-    add_header_variables(&mut frame, request, client, script);
+    add_header_variables(&mut frame, request, client, site, script);
     add_site_variables(&mut frame, request, client, site, script);
     frame.finish(None, site.number)
 }
@@ -283,11 +288,15 @@ fn add_header_variables(
     frame: &mut FrameBuilder,
     request: &RequestHead,
     client: &Client<'_>,
+    site: &SiteVariables,
     script: &ScriptNames<'_>,
 ) {
+    if site.esi {
+        frame.named(b"HTTP_SURROGATE_CAPABILITY", SURROGATE_CAPABILITY);
+    }
     let mut name_buffer = Vec::new();
     if let Some(edited) = script.apache.and_then(|apache| apache.headers.as_ref()) {
-        return add_edited_headers(frame, edited, &mut name_buffer);
+        return add_edited_headers(frame, edited, site, &mut name_buffer);
     }
     // Filled, and allocated, only if a name occurs more than once.
     let mut parts: Vec<&[u8]> = Vec::new();
@@ -304,7 +313,10 @@ fn add_header_variables(
             }
             HeaderMapping::DropProxy | HeaderMapping::DropAlias => continue,
         }
-        if name.eq_ignore_ascii_case(b"transfer-encoding") || announces_litespeed_cache(name) {
+        if name.eq_ignore_ascii_case(b"transfer-encoding")
+            || announces_litespeed_cache(name)
+            || (site.esi && concerns_esi(name))
+        {
             continue;
         }
         let same = |other: &[u8]| other.len() == name.len() && other.eq_ignore_ascii_case(name);
@@ -350,7 +362,12 @@ fn add_header_variables(
 
 /// Like [`add_header_variables`], for a request header that `RequestHeader` lines have changed. Only the first header
 /// of each name is used.
-fn add_edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mut Vec<u8>) {
+fn add_edited_headers(
+    frame: &mut FrameBuilder,
+    edited: &Table,
+    site: &SiteVariables,
+    name_buffer: &mut Vec<u8>,
+) {
     let mut seen: Vec<&[u8]> = Vec::new();
     for (name, value) in edited.iter() {
         let is_type = name.eq_ignore_ascii_case(b"content-type");
@@ -366,6 +383,7 @@ fn add_edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mu
         if again
             || name.eq_ignore_ascii_case(b"transfer-encoding")
             || announces_litespeed_cache(name)
+            || (site.esi && concerns_esi(name))
         {
             continue;
         }
@@ -377,6 +395,17 @@ fn add_edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mu
                 frame.named(name_buffer, value);
             }
         }
+    }
+}
+
+/// Returns whether PHP does not see a header of a client, because this server processes ESI tags: what the client says
+/// about the abilities of caches, and the codings in which it accepts the response. Tags cannot be found in an encoded
+/// body; this server compresses the response itself.
+fn concerns_esi(name: &[u8]) -> bool {
+    match name.len() {
+        15 => name.eq_ignore_ascii_case(b"accept-encoding"),
+        20 => name.eq_ignore_ascii_case(b"surrogate-capability"),
+        _ => false,
     }
 }
 

@@ -268,6 +268,7 @@ fn site_settings_are_in_the_frame() {
             (IniKind::Environment, b"APP_ENV".to_vec(), b"prod".to_vec()),
         ],
         effects: true,
+        esi: false,
     };
     let frame = build(
         Vec::new(),
@@ -428,4 +429,45 @@ fn granted_variable_overrides_the_sites_environment() {
     assert_eq!(frame.variable("TENANT"), Some(&b"t1"[..]));
     let environment: Vec<_> = frame.settings().map(|(_, name, _)| name.to_vec()).collect();
     assert_eq!(environment, [b"STAGE"]);
+}
+
+#[test]
+fn site_with_esi_announces_it_in_place_of_the_client() {
+    let fields = [
+        ("Host", "h"),
+        ("Surrogate-Capability", "evil=\"ESI/1.0\""),
+        ("surrogate-capability", "worse=\"ESI/1.0\""),
+        ("Accept-Encoding", "gzip"),
+        ("X-A", "1"),
+    ];
+    let r = request("GET", "/", &fields);
+    let client = TrustedProxies::default().client(None, None, &r);
+    let variables = |esi: bool| {
+        let site = SiteVariables {
+            esi,
+            ..SiteVariables::default()
+        };
+        let none = BodyLength::None;
+        let frame = build(Vec::new(), &r, &client, None, &NAMES, &site, none).unwrap();
+        let value = |name: &str| frame.variable(name).map(<[u8]>::to_vec);
+        let count = frame
+            .variables()
+            .filter(|(name, _)| *name == b"HTTP_SURROGATE_CAPABILITY")
+            .count();
+        assert_eq!((count, value("HTTP_X_A")), (1, Some(b"1".to_vec())));
+        (
+            value("HTTP_SURROGATE_CAPABILITY"),
+            value("HTTP_ACCEPT_ENCODING"),
+        )
+    };
+    assert_eq!(
+        variables(true),
+        (Some(b"howdah=\"ESI/1.0\"".to_vec()), None)
+    );
+    let (capability, coding) = variables(false);
+    assert_eq!(coding, Some(b"gzip".to_vec()));
+    assert_eq!(
+        capability,
+        Some(b"evil=\"ESI/1.0\", worse=\"ESI/1.0\"".to_vec())
+    );
 }

@@ -2,6 +2,9 @@
 //! cache the program `attacks`.
 
 mod disk;
+mod esi;
+#[cfg(feature = "packages")]
+mod esi_symfony;
 mod flights;
 mod large;
 mod pages;

@@ -96,7 +96,7 @@ async fn finish(io: &RequestIo, out: &mut Responder) {
                 .wait_until_delivered(io.config.send_timeout, &io.life)
                 .await
         }
-        Channel::Http1(_) | Channel::Http2(_) => {}
+        Channel::Http1(_) | Channel::Http2(_) | Channel::Captured(_) => {}
     }
 }
 
@@ -115,6 +115,6 @@ async fn cut(io: &RequestIo, out: &mut Responder) {
         }
         // Bytes that have not been sent by now do not reach the client.
         Channel::Http3(stream) => stream.reset(sent.is_err()),
-        Channel::Http1(_) => {}
+        Channel::Http1(_) | Channel::Captured(_) => {}
     }
 }

@@ -96,6 +96,7 @@ pub async fn explain(
         conn: &conn,
         client: &client,
         id: 0,
+        esi: None,
     };
     let mut explanation = RequestExplanation {
         method: lossy(request.method()),

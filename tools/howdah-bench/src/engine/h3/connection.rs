@@ -311,7 +311,7 @@ impl Http3Connection {
             .and_then(|data| data.downcast::<HandshakeData>().ok())
             .and_then(|data| data.protocol);
         if protocol.as_deref() != Some(b"h3") {
-            let why = "the server does not agree to HTTP/3 (ALPN)";
+            let why = "the server did not negotiate HTTP/3 (ALPN)";
             return Err(ConnectFailure::new(Outcome::Tls, why));
         }
         if !context.record_handshake() {
@@ -444,7 +444,7 @@ fn handshake_failure(error: &ConnectionError) -> ConnectFailure {
     match error {
         ConnectionError::ConnectionClosed(close) => match u64::from(close.error_code) {
             NO_APPLICATION_PROTOCOL => {
-                let why = "the server does not agree to HTTP/3 (ALPN)";
+                let why = "the server did not negotiate HTTP/3 (ALPN)";
                 ConnectFailure::new(Outcome::Tls, why)
             }
             code if is_tls_alert(code) => ConnectFailure::new(Outcome::Tls, close),

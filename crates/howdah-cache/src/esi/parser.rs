@@ -1,0 +1,500 @@
+//! Finds ESI tags in a page that arrives in pieces. However the page is cut, the result is the same; [`EsiParser`] keeps
+//! only the bytes of a tag that is not complete yet.
+//!
+//! | in the page | in the result |
+//! |---|---|
+//! | `<esi:include src="…" alt="…" onerror="continue"/>` | [`EsiPart::Include`] |
+//! | `<esi:remove>…</esi:remove>` | nothing |
+//! | `<esi:comment text="…"/>` | nothing |
+//! | `<!--esi … -->` | what is between the marks, with its tags processed |
+//! | `<esi:inline name="…">…</esi:inline>` | nothing; a later include of that name is replaced by the content |
+//! | other tags that begin with `<esi:` or `</esi:` | nothing; what is between them stays |
+//! | `<!-- … -->`, `<![CDATA[ … ]]>` | unchanged, whatever is in them, as in Varnish |
+//!
+//! Other markup is not parsed, so a tag is also found inside of an attribute or a script, where plugins write them. The
+//! attributes of LiteSpeed (`cache-control`, `cache-tag`, `as-var`, `combine`) are accepted and have no effect.
+
+use bytes::{Bytes, BytesMut};
+
+/// The maximum length of a tag. A longer one is ordinary text.
+pub const MAX_TAG_BYTES: usize = 8 << 10;
+/// The maximum length of all `<esi:inline>` contents of a page together. Further ones are dropped.
+pub const MAX_INLINE_BYTES: usize = 1 << 20;
+/// The maximum number of `<esi:include>` tags of a page. Further ones are dropped. It bounds the memory of the parts of
+/// a stored page; how many fragments are requested is limited by the caller.
+pub const MAX_INCLUDE_TAGS: usize = 1024;
+
+/// A part of a page, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EsiPart {
+    /// Bytes to send unchanged.
+    Text(Bytes),
+    /// A fragment to insert.
+    Include(EsiInclude),
+}
+
+/// An `<esi:include>` tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EsiInclude {
+    /// The URL of the fragment, as the tag has it.
+    pub src: Vec<u8>,
+    /// The URL to try if `src` fails.
+    pub alt: Option<Vec<u8>>,
+    /// `onerror="continue"`: if the fragment fails, the page is sent without it.
+    pub continues: bool,
+}
+
+/// What the parser looks for next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    /// Tags and marks.
+    #[default]
+    Page,
+    /// The end of a comment or section, which is part of the text.
+    Until(&'static [u8]),
+    /// The end tag of `<esi:remove>`.
+    Remove,
+    /// The end tag of `<esi:inline>`.
+    Inline,
+}
+
+/// The state of one page.
+#[derive(Debug, Default)]
+pub struct EsiParser {
+    mode: Mode,
+    /// Whether the page is between `<!--esi` and `-->`.
+    in_esi_comment: bool,
+    /// The bytes that cannot be interpreted before more have arrived.
+    held: Bytes,
+    /// The `<esi:inline>` whose content is being read: its name and the content so far.
+    inline: (Vec<u8>, Vec<u8>),
+    /// The contents that are used in place of fragments.
+    inlines: Vec<(Vec<u8>, Bytes)>,
+    inline_bytes: usize,
+    include_tags: usize,
+    has_tags: bool,
+}
+
+/// Returns the parts of a whole page; `None` if it has no tags, so it can be sent as it is.
+pub fn parse_page(body: &Bytes) -> Option<Vec<EsiPart>> {
+    let mut parser = EsiParser::default();
+    let mut parts = Vec::new();
+    parser.push(body, &mut parts);
+    parser.finish(&mut parts);
+    parser.has_tags.then(|| join_texts(parts))
+}
+
+/// Joins texts that follow each other, where tags without a result lay between them.
+fn join_texts(parts: Vec<EsiPart>) -> Vec<EsiPart> {
+    let mut joined = Vec::new();
+    let mut parts = parts.into_iter().peekable();
+    while let Some(part) = parts.next() {
+        let EsiPart::Text(text) = &part else {
+            joined.push(part);
+            continue;
+        };
+        if !matches!(parts.peek(), Some(EsiPart::Text(_))) {
+            joined.push(part);
+            continue;
+        }
+        let mut all = BytesMut::from(&text[..]);
+        while let Some(EsiPart::Text(more)) = parts.next_if(|p| matches!(p, EsiPart::Text(_))) {
+            all.extend_from_slice(&more);
+        }
+        joined.push(EsiPart::Text(Bytes::from(all.to_vec())));
+    }
+    joined
+}
+
+/// What begins at a `<`.
+enum Opening {
+    /// Nothing that is of interest: the `<` is text.
+    Text,
+    /// More bytes are needed.
+    Incomplete,
+    EsiComment,
+    /// A comment or section: how many bytes to skip before its end is looked for, and that end.
+    Skipped(usize, &'static [u8]),
+    /// A tag of this length.
+    Tag(usize),
+}
+
+/// How parsing continues. All positions are in the data that is being parsed.
+enum Step {
+    /// Everything before this position is text.
+    Text(usize),
+    /// The bytes from the first to the second position are not part of the result.
+    Drop(usize, usize),
+    /// A tag lies between these positions.
+    Tag(usize, usize),
+    /// The bytes from this position on cannot be interpreted yet.
+    Hold(usize),
+}
+
+impl EsiParser {
+    /// Parses the next piece of the page and appends its parts.
+    pub fn push(&mut self, piece: &Bytes, parts: &mut Vec<EsiPart>) {
+        let data = match self.held.is_empty() {
+            true => piece.clone(),
+            false => {
+                let mut joined = BytesMut::from(&self.held[..]);
+                joined.extend_from_slice(piece);
+                joined.freeze()
+            }
+        };
+        self.held = Bytes::new();
+        // The bytes between `from` and `at` are text that has not been passed on.
+        let (mut from, mut at) = (0, 0);
+        while at < data.len() {
+            let step = match self.mode {
+                Mode::Page => self.page(&data, at),
+                Mode::Until(end) => self.until(&data, at, end),
+                Mode::Remove => self.removed(&data, at),
+                Mode::Inline => self.inline_content(&data, at),
+            };
+            match step {
+                Step::Text(next) => at = next,
+                Step::Drop(start, next) => {
+                    push_text(data.slice(from..start), parts);
+                    (from, at) = (next, next);
+                }
+                Step::Tag(start, next) => {
+                    push_text(data.slice(from..start), parts);
+                    self.tag(&data[start..next], parts);
+                    (from, at) = (next, next);
+                }
+                Step::Hold(start) => {
+                    push_text(data.slice(from..start), parts);
+                    self.held = data.slice(start..);
+                    return;
+                }
+            }
+        }
+        push_text(data.slice(from..), parts);
+    }
+
+    /// Ends the page. A tag that is not complete is dropped, and so is everything after an `<esi:remove>` or
+    /// `<esi:inline>` without an end.
+    pub fn finish(&mut self, parts: &mut Vec<EsiPart>) {
+        let held = std::mem::take(&mut self.held);
+        let is_text = match self.mode {
+            Mode::Page => !(held.starts_with(b"<esi:") || held.starts_with(b"</esi:")),
+            Mode::Until(_) => true,
+            Mode::Remove | Mode::Inline => false,
+        };
+        if is_text {
+            push_text(held, parts);
+        }
+    }
+
+    /// Looks for the next mark or tag.
+    fn page(&mut self, data: &[u8], at: usize) -> Step {
+        let is_start = |b: &u8| *b == b'<' || (self.in_esi_comment && *b == b'-');
+        let Some(distance) = data[at..].iter().position(is_start) else {
+            return Step::Text(data.len());
+        };
+        let start = at + distance;
+        let rest = &data[start..];
+        if rest[0] == b'-' {
+            return match prefix_match(rest, b"-->") {
+                Some(true) => {
+                    self.in_esi_comment = false;
+                    Step::Drop(start, start + 3)
+                }
+                Some(false) => Step::Text(start + 1),
+                None => Step::Hold(start),
+            };
+        }
+        match self.opening(rest) {
+            Opening::Text => Step::Text(start + 1),
+            Opening::Incomplete => Step::Hold(start),
+            Opening::EsiComment => {
+                self.has_tags = true;
+                self.in_esi_comment = true;
+                Step::Drop(start, start + b"<!--esi".len())
+            }
+            Opening::Skipped(length, end) => {
+                self.mode = Mode::Until(end);
+                Step::Text(start + length)
+            }
+            Opening::Tag(length) => Step::Tag(start, start + length),
+        }
+    }
+
+    /// Returns what begins at a `<`.
+    fn opening(&self, rest: &[u8]) -> Opening {
+        let mut is_incomplete = false;
+        // The first `-->` of `<!-->` ends that comment, as in browsers, so it is looked for right after the `<!`.
+        for (mark, opening) in [
+            (&b"<!--esi"[..], Opening::EsiComment),
+            (b"<!--", Opening::Skipped(2, b"-->")),
+            (b"<![CDATA[", Opening::Skipped(9, b"]]>")),
+        ] {
+            // Comments cannot be nested: the first `-->` ends the `<!--esi`.
+            if self.in_esi_comment && mark.starts_with(b"<!--") {
+                continue;
+            }
+            match prefix_match(rest, mark) {
+                Some(true) if !is_incomplete => return opening,
+                Some(_) => {}
+                None => is_incomplete = true,
+            }
+        }
+        for mark in [&b"<esi:"[..], b"</esi:"] {
+            match prefix_match(rest, mark) {
+                Some(true) => {
+                    return match tag_length(rest) {
+                        Some(length) => Opening::Tag(length),
+                        None if rest.len() > MAX_TAG_BYTES => Opening::Text,
+                        None => Opening::Incomplete,
+                    };
+                }
+                Some(false) => {}
+                None => is_incomplete = true,
+            }
+        }
+        match is_incomplete {
+            true => Opening::Incomplete,
+            false => Opening::Text,
+        }
+    }
+
+    fn tag(&mut self, tag: &[u8], parts: &mut Vec<EsiPart>) {
+        self.has_tags = true;
+        if tag[1] == b'/' {
+            return;
+        }
+        let is_empty = tag[tag.len() - 2] == b'/';
+        let inner = &tag[b"<esi:".len()..tag.len() - 1 - usize::from(is_empty)];
+        let end = inner.iter().position(u8::is_ascii_whitespace);
+        let (name, attributes) = inner.split_at(end.unwrap_or(inner.len()));
+        match name {
+            b"include" => {
+                self.include_tags += 1;
+                if self.include_tags <= MAX_INCLUDE_TAGS
+                    && let Some(include) = parse_include(attributes)
+                {
+                    let mut inlines = self.inlines.iter().rev();
+                    match inlines.find(|(name, _)| *name == include.src) {
+                        Some((_, content)) => push_text(content.clone(), parts),
+                        None => parts.push(EsiPart::Include(include)),
+                    }
+                }
+            }
+            b"remove" if !is_empty => self.mode = Mode::Remove,
+            b"inline" if !is_empty => {
+                self.mode = Mode::Inline;
+                let name = Attributes(attributes).find(|(name, _)| *name == b"name");
+                let name = name.map_or_else(Vec::new, |(_, value)| decode(value));
+                self.inline = (name, Vec::new());
+            }
+            _ => {}
+        }
+    }
+
+    /// Passes everything on until `end`, including it.
+    fn until(&mut self, data: &[u8], at: usize, end: &'static [u8]) -> Step {
+        match find(&data[at..], end) {
+            Ok(start) => {
+                self.mode = Mode::Page;
+                Step::Text(at + start + end.len())
+            }
+            Err(length) => Step::Hold(at + length),
+        }
+    }
+
+    /// Drops everything until the end tag of `<esi:remove>`, including it.
+    fn removed(&mut self, data: &[u8], at: usize) -> Step {
+        match find_end_tag(&data[at..], b"</esi:remove") {
+            Ok((_, end)) => {
+                self.mode = Mode::Page;
+                Step::Drop(at, at + end)
+            }
+            Err(0) => Step::Hold(at),
+            Err(length) => Step::Drop(at, at + length),
+        }
+    }
+
+    /// Reads the content of `<esi:inline>` until its end tag, including it.
+    fn inline_content(&mut self, data: &[u8], at: usize) -> Step {
+        let found = find_end_tag(&data[at..], b"</esi:inline");
+        let length = found.map_or_else(|length| length, |(start, _)| start);
+        if self.inline_bytes + length <= MAX_INLINE_BYTES {
+            self.inline_bytes += length;
+            self.inline.1.extend_from_slice(&data[at..at + length]);
+        } else {
+            // A content that is not complete must not be used.
+            self.inline.0.clear();
+        }
+        match found {
+            Ok((_, end)) => {
+                self.mode = Mode::Page;
+                let (name, content) = std::mem::take(&mut self.inline);
+                if !name.is_empty() {
+                    self.inlines.push((name, content.into()));
+                }
+                Step::Drop(at, at + end)
+            }
+            Err(0) => Step::Hold(at),
+            Err(length) => Step::Drop(at, at + length),
+        }
+    }
+}
+
+fn push_text(text: Bytes, parts: &mut Vec<EsiPart>) {
+    if !text.is_empty() {
+        parts.push(EsiPart::Text(text));
+    }
+}
+
+/// Returns whether the bytes begin with `mark`; `None` if more bytes are needed to say so.
+fn prefix_match(bytes: &[u8], mark: &[u8]) -> Option<bool> {
+    match bytes.len() < mark.len() {
+        true => (!mark.starts_with(bytes)).then_some(false),
+        false => Some(bytes.starts_with(mark)),
+    }
+}
+
+/// Returns the position of `end`; otherwise the number of bytes in which it certainly does not begin.
+fn find(bytes: &[u8], end: &[u8]) -> Result<usize, usize> {
+    let mut from = 0;
+    while let Some(at) = bytes[from..].iter().position(|b| *b == end[0]) {
+        if bytes[from + at..].starts_with(end) {
+            return Ok(from + at);
+        }
+        from += at + 1;
+    }
+    let partial = (1..end.len()).rev().find(|n| bytes.ends_with(&end[..*n]));
+    Err(bytes.len() - partial.unwrap_or(0))
+}
+
+/// Returns the start and the end of the end tag that begins with `name`; otherwise the number of bytes in which it
+/// certainly does not begin.
+fn find_end_tag(bytes: &[u8], name: &[u8]) -> Result<(usize, usize), usize> {
+    let mut from = 0;
+    loop {
+        let start = from + find(&bytes[from..], name).map_err(|length| from + length)?;
+        let rest = &bytes[start + name.len()..];
+        let mut near = rest.iter().take(MAX_TAG_BYTES);
+        match near.position(|b| !b.is_ascii_whitespace()) {
+            Some(at) if rest[at] == b'>' => return Ok((start, start + name.len() + at + 1)),
+            None if rest.len() < MAX_TAG_BYTES => return Err(start),
+            _ => from = start + 1,
+        }
+    }
+}
+
+/// Returns the length of a tag, up to its `>` outside of quotation marks; `None` if it has not ended or is too long.
+fn tag_length(tag: &[u8]) -> Option<usize> {
+    let mut quote = None;
+    for (at, byte) in tag.iter().enumerate().take(MAX_TAG_BYTES) {
+        match (quote, byte) {
+            (None, b'>') => return Some(at + 1),
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (Some(open), byte) if open == byte => quote = None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The attributes of a tag, as name and value. An attribute without a value has an empty one.
+struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let text = self.0.trim_ascii_start();
+        if text.is_empty() {
+            return None;
+        }
+        let ends = |b: &u8| *b == b'=' || b.is_ascii_whitespace();
+        let (name, rest) = text.split_at(text.iter().position(ends).unwrap_or(text.len()));
+        let Some(value) = rest.trim_ascii_start().strip_prefix(b"=") else {
+            self.0 = rest;
+            return Some((name, b""));
+        };
+        let value = value.trim_ascii_start();
+        let (value, rest) = match value.first() {
+            Some(quote @ (b'"' | b'\'')) => {
+                let inner = &value[1..];
+                let end = inner.iter().position(|b| b == quote);
+                let end = end.unwrap_or(inner.len());
+                (&inner[..end], inner.get(end + 1..).unwrap_or_default())
+            }
+            _ => {
+                let end = value.iter().position(u8::is_ascii_whitespace);
+                value.split_at(end.unwrap_or(value.len()))
+            }
+        };
+        self.0 = rest;
+        Some((name, value))
+    }
+}
+
+/// Returns the include that a tag asks for; `None` if it names no fragment, or more than one.
+fn parse_include(attributes: &[u8]) -> Option<EsiInclude> {
+    let (mut src, mut alt, mut continues) = (None, None, false);
+    for (name, value) in Attributes(attributes) {
+        match name {
+            b"src" if src.is_some() => return None,
+            b"src" => src = Some(decode(value)),
+            b"alt" => alt = Some(decode(value)).filter(|alt| !alt.is_empty()),
+            b"onerror" => continues = value == b"continue",
+            _ => {}
+        }
+    }
+    let src = src.filter(|src| !src.is_empty())?;
+    Some(EsiInclude {
+        src,
+        alt,
+        continues,
+    })
+}
+
+/// Decodes the five named entities of XML, and numeric references to ASCII characters. Everything else stays, because
+/// applications also write URLs that are not escaped.
+fn decode(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value.trim_ascii();
+    while let Some(at) = rest.iter().position(|b| *b == b'&') {
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        let reference = rest.iter().take(8).position(|b| *b == b';');
+        match reference.and_then(|end| Some((end, character(&rest[1..end])?))) {
+            Some((end, byte)) => {
+                out.push(byte);
+                rest = &rest[end + 1..];
+            }
+            None => {
+                out.push(b'&');
+                rest = &rest[1..];
+            }
+        }
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// Returns the ASCII character that an entity or a numeric reference stands for.
+fn character(reference: &[u8]) -> Option<u8> {
+    let number = |digits: &[u8], radix| {
+        let text = std::str::from_utf8(digits).ok()?;
+        u8::from_str_radix(text, radix).ok().filter(u8::is_ascii)
+    };
+    match reference {
+        b"amp" => Some(b'&'),
+        b"lt" => Some(b'<'),
+        b"gt" => Some(b'>'),
+        b"quot" => Some(b'"'),
+        b"apos" => Some(b'\''),
+        [b'#', b'x' | b'X', digits @ ..] => number(digits, 16),
+        [b'#', digits @ ..] => number(digits, 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "parser_tests.rs"]
+mod tests;

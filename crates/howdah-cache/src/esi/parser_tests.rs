@@ -1,0 +1,263 @@
+//! The parser: its rules as a table of pages and results, and the property that pieces of any size give the same
+//! result. Cases marked with a number follow a test of Varnish (`bin/varnishtest/tests/e*.vtc`).
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Returns the result as text, in which an include is `[src|alt|continue]`.
+fn shown(parts: &[EsiPart]) -> String {
+    let mut out = Vec::new();
+    for part in parts {
+        match part {
+            EsiPart::Text(text) => out.extend_from_slice(text),
+            EsiPart::Include(include) => {
+                out.push(b'[');
+                out.extend_from_slice(&include.src);
+                if let Some(alt) = &include.alt {
+                    out.push(b'|');
+                    out.extend_from_slice(alt);
+                }
+                if include.continues {
+                    out.extend_from_slice(b"|continue");
+                }
+                out.push(b']');
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn parse_pieces<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> String {
+    let mut parser = EsiParser::default();
+    let mut parts = Vec::new();
+    for piece in pieces {
+        parser.push(&Bytes::copy_from_slice(piece), &mut parts);
+    }
+    parser.finish(&mut parts);
+    shown(&parts)
+}
+
+const CASES: &[(&str, &str)] = &[
+    ("", ""),
+    ("no tags", "no tags"),
+    ("<p>a < b && c > d</p>", "<p>a < b && c > d</p>"),
+    ("a<esi:include src=\"/f\"/>b", "a[/f]b"),
+    ("a<esi:include src='/f' />b", "a[/f]b"),
+    ("a<esi:include src=/f />b", "a[/f]b"),
+    ("a<esi:include\n\tsrc = \"/f\"\n/>b", "a[/f]b"),
+    // The end tag is optional, and a tag without `/` counts as well (Symfony; Varnish warns).
+    ("a<esi:include src=\"/f\">b", "a[/f]b"),
+    ("a<esi:include src=\"/f\"></esi:include>b", "a[/f]b"),
+    (
+        "<esi:include src=\"/f\" alt=\"/g\" onerror=\"continue\" />",
+        "[/f|/g|continue]",
+    ),
+    ("<esi:include src=\"/f\" onerror=\"no\"/>", "[/f]"),
+    // The tag is found where plugins write it, in an attribute and in a script.
+    (
+        "<a data-n='<esi:include src=\"/?lsesi=nonce\"/>'>",
+        "<a data-n='[/?lsesi=nonce]'>",
+    ),
+    (
+        "<script>var n = \"<esi:include src='/f' as-var='1' combine='sub'/>\";</script>",
+        "<script>var n = \"[/f]\";</script>",
+    ),
+    // A quoted value may contain `>`.
+    ("<esi:include src=\"/f?a>b\"/>", "[/f?a>b]"),
+    // e00015, e00030: entities are decoded; a bare `&` stays.
+    (
+        "<esi:include src=\"/f?a=1&amp;b=&lt;&quot;&apos;&gt;\"/>",
+        "[/f?a=1&b=<\"'>]",
+    ),
+    ("<esi:include src='/f?a=1&b=2&lt=3'/>", "[/f?a=1&b=2&lt=3]"),
+    (
+        "<esi:include src='/f?a&#038;b&#x26;c&#233;'/>",
+        "[/f?a&b&c&#233;]",
+    ),
+    ("<esi:include src=' /f '/>", "[/f]"),
+    // Includes that name no fragment, or two, are dropped.
+    ("a<esi:include/>b<esi:include src=\"\"/>c", "abc"),
+    ("a<esi:include alt=\"/f\"/>b", "ab"),
+    ("a<esi:include src=\"/f\" src=\"/g\"/>b", "ab"),
+    // e00001 to e00005: remove, comment, `<!--esi`.
+    ("a<esi:remove>x<p>y</p></esi:remove>b", "ab"),
+    (
+        "a<esi:remove>x<esi:include src=\"/f\"/></esi:remove>b",
+        "ab",
+    ),
+    ("a<esi:remove>x</esi:removed></esi:remove >b", "ab"),
+    ("a<esi:remove/>b", "ab"),
+    ("a</esi:remove>b", "ab"),
+    ("a<esi:remove>b", "a"),
+    ("a<esi:comment text=\"x > y\"/>b", "ab"),
+    ("a<!--esi b -->c", "a b c"),
+    ("<!--esi<esi:include src=\"/f\"/>-->b-->", "[/f]b-->"),
+    ("<!--esi a - b -- c ---->d", " a - b -- c --d"),
+    ("<!--esi <!-- x --> y -->", " <!-- x  y -->"),
+    ("<!--esi <esi:remove>-->x</esi:remove>y-->z", " yz"),
+    // e00008: nothing is processed in comments and CDATA sections.
+    (
+        "<!-- <esi:include src=\"/f\"/> --><esi:include src=\"/g\"/>",
+        "<!-- <esi:include src=\"/f\"/> -->[/g]",
+    ),
+    ("<!--es --><esi:remove>x</esi:remove>", "<!--es -->"),
+    ("<!--><esi:include src=\"/f\"/>-->", "<!-->[/f]-->"),
+    (
+        "<![CDATA[<esi:remove>]] ]]><esi:remove>x</esi:remove>",
+        "<![CDATA[<esi:remove>]] ]]>",
+    ),
+    // Escaped text is not a tag.
+    (
+        "&lt;esi:include src=\"/f\"/&gt;",
+        "&lt;esi:include src=\"/f\"/&gt;",
+    ),
+    ("<ESI:include src=\"/f\"/>", "<ESI:include src=\"/f\"/>"),
+    ("< esi:include src=\"/f\"/>", "< esi:include src=\"/f\"/>"),
+    ("<esiinclude>", "<esiinclude>"),
+    // Tags that are not supported are dropped, and their content stays.
+    (
+        "<esi:vars>$(HTTP_HOST)</esi:vars><esi:foo/>",
+        "$(HTTP_HOST)",
+    ),
+    // An include whose name was given by `<esi:inline>` is replaced by that content.
+    (
+        "<esi:inline name='/?lsesi=a&amp;b' cache-control='private' cache-tag='t'>N<b></esi:inline>x<esi:include src='/?lsesi=a&b' />y<esi:include src='/?lsesi=c'/>",
+        "xN<b>y[/?lsesi=c]",
+    ),
+    ("<esi:inline name='a'>x", ""),
+    ("<esi:inline>x</esi:inline>y", "y"),
+    // Unfinished tags at the end of the page.
+    ("a<esi:include src=\"/f\"", "a"),
+    ("a<es", "a<es"),
+    ("a<", "a<"),
+    ("a<!--es", "a<!--es"),
+];
+
+#[test]
+fn page_gives_the_expected_parts_however_it_is_cut() {
+    for (page, expected) in CASES {
+        assert_eq!(
+            parse_pieces([page.as_bytes()].into_iter()),
+            *expected,
+            "{page}"
+        );
+        for size in 1..page.len().min(9) {
+            let cut = parse_pieces(page.as_bytes().chunks(size));
+            assert_eq!(cut, *expected, "{page} in pieces of {size}");
+        }
+    }
+}
+
+#[test]
+fn page_without_tags_has_no_parts() {
+    for page in [
+        "",
+        "<p>text</p>",
+        "<!-- <esi:include src='/f'/> -->",
+        "a<esi",
+    ] {
+        assert_eq!(
+            parse_page(&Bytes::copy_from_slice(page.as_bytes())),
+            None,
+            "{page}"
+        );
+    }
+    for page in ["<esi:comment text='x'/>", "<!--esi -->", "</esi:x>"] {
+        assert!(
+            parse_page(&Bytes::copy_from_slice(page.as_bytes())).is_some(),
+            "{page}"
+        );
+    }
+}
+
+#[test]
+fn text_of_a_whole_page_is_not_copied() {
+    let page = Bytes::from_static(b"<p>a < b</p><esi:include src='/f'/><p>c</p>");
+    let parts = parse_page(&page).unwrap();
+    assert_eq!(parts.len(), 3);
+    for part in &parts {
+        if let EsiPart::Text(text) = part {
+            assert!(page.as_ptr_range().contains(&text.as_ptr()));
+        }
+    }
+}
+
+#[test]
+fn tag_that_is_too_long_is_text() {
+    let long = format!("<esi:include src='/{}'/>", "x".repeat(MAX_TAG_BYTES));
+    let page = format!("a{long}b");
+    for size in [1000, 8192, 8193, 100_000] {
+        assert_eq!(parse_pieces(page.as_bytes().chunks(size)), page, "{size}");
+    }
+    let end = format!("</esi:remove{}>", " ".repeat(2 * MAX_TAG_BYTES));
+    let page = format!("<esi:remove>{end}x</esi:remove>y");
+    assert_eq!(parse_pieces(page.as_bytes().chunks(100)), "y");
+}
+
+#[test]
+fn inline_content_beyond_the_limit_is_dropped() {
+    let content = "x".repeat(MAX_INLINE_BYTES / 2 + 1);
+    let inline = |name| format!("<esi:inline name='{name}'>{content}</esi:inline>");
+    let page = format!(
+        "{}{}<esi:include src='b'/><esi:include src='a'/>",
+        inline("a"),
+        inline("b")
+    );
+    let expected = format!("[b]{content}");
+    assert_eq!(parse_pieces(page.as_bytes().chunks(5000)), expected);
+}
+
+/// Words from which pages are made that reach every state of the parser.
+fn word() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "<esi:include src='/f'/>",
+        "<esi:include src=\"/g\" alt='/h' onerror='continue'>",
+        "</esi:include>",
+        "<esi:include ",
+        "<esi:remove>",
+        "</esi:remove>",
+        "<esi:inline name='/f'>",
+        "</esi:inline>",
+        "<esi:comment text='x'/>",
+        "<esi:vars>",
+        "<!--esi",
+        "<!--",
+        "-->",
+        "<![CDATA[",
+        "]]>",
+        "<",
+        ">",
+        "/",
+        "'",
+        "\"",
+        "-",
+        "esi:",
+        "text ",
+        "&amp;",
+    ])
+}
+
+proptest! {
+    #[test]
+    fn result_does_not_depend_on_the_pieces(
+        words in prop::collection::vec(word(), 0..24),
+        cuts in prop::collection::vec(1_usize..12, 1..8),
+    ) {
+        let page = words.concat();
+        let whole = parse_pieces([page.as_bytes()].into_iter());
+        let mut rest = page.as_bytes();
+        let mut cuts = cuts.iter().cycle();
+        let pieces = std::iter::from_fn(|| {
+            let (piece, more) = rest.split_at((*cuts.next()?).min(rest.len()));
+            rest = more;
+            (!piece.is_empty()).then_some(piece)
+        });
+        prop_assert_eq!(parse_pieces(pieces), whole);
+    }
+
+    #[test]
+    fn text_without_esi_is_unchanged(text in "[a-z<>!\\[\\]/ -]{0,80}") {
+        prop_assert_eq!(parse_pieces([text.as_bytes()].into_iter()), text);
+    }
+}

@@ -1,0 +1,484 @@
+//! A page and its fragments as one run. What precedes a fragment is passed on, and flushed if the fragment has to be
+//! waited for, so the client reads it meanwhile, and the page cache learns from the header whether the page can be
+//! stored. The fragments run at the same time and are inserted in order.
+//!
+//! The page's own script is read while its fragments run, up to [`MAX_WAITING_BYTES`]: a script that had to wait for a
+//! fragment would occupy the process that the fragment needs. A fragment that is not inserted yet writes to a file when
+//! it is long, like any response to a slow client.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use howdah_cache::esi::{self, EsiInclude, EsiParser, EsiPart, EsiRules};
+use howdah_cache::object::Object;
+use howdah_executor::{ExecError, RunEvent, RunTiming, ScriptHead, ScriptRun};
+use howdah_http::memory::allowance;
+use howdah_http::turn;
+
+use super::super::context::RequestContext;
+use super::composed_head;
+use super::fragment::{Fragment, FragmentState};
+use super::target::fragment_target;
+use super::{EsiScope, MAX_PARALLEL, shown};
+use crate::cache::header_slices;
+use crate::failure::Failure;
+use crate::script::head::{SendFile, instructions};
+use crate::script::pump::ResponseOutcome;
+
+/// How many bytes of a page wait in memory for the fragments before them; fewer if memory is short. Beyond that, the
+/// page's script has to wait.
+const MAX_WAITING_BYTES: usize = 8 << 20;
+
+/// The page, and the fragments that have been requested for it.
+pub(super) struct ComposedRun<'a> {
+    ctx: RequestContext<'a>,
+    rules: &'a EsiRules,
+    scope: EsiScope,
+    /// The run of the page's script; `None` for a stored page.
+    source: Option<&'a mut dyn ScriptRun>,
+    /// The header of a stored page, until it has been passed on.
+    head: Option<ScriptHead>,
+    state: PageState,
+    parser: EsiParser,
+    queue: VecDeque<Piece<'a>>,
+    /// How many bytes of text are in the queue.
+    waiting: usize,
+    /// Whether the header or text has been passed on since the last flush.
+    unflushed: bool,
+    /// Why the page cannot be completed.
+    failure: Option<Failure>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PageState {
+    /// The header has not arrived.
+    Undecided,
+    /// The response is not marked, or cannot be processed. It is passed on unchanged.
+    Unchanged,
+    /// More of the page will arrive.
+    Composing,
+    /// The page has ended.
+    Ended,
+}
+
+/// A part of the response that has not been passed on.
+enum Piece<'a> {
+    Text(Bytes),
+    /// The script has flushed its output.
+    Flush,
+    Include(Box<Include<'a>>),
+}
+
+/// A fragment to insert.
+struct Include<'a> {
+    tag: EsiInclude,
+    state: IncludeState<'a>,
+    /// Whether a part of the fragment has been inserted, so nothing can replace it.
+    has_begun: bool,
+}
+
+enum IncludeState<'a> {
+    /// It has not been requested.
+    Waiting,
+    /// It has been requested under this URL of the tag.
+    Requested {
+        fragment: Fragment<'a>,
+        is_alt: bool,
+    },
+    /// Nothing is inserted.
+    Nothing,
+    /// The page cannot be completed without it.
+    Failed(Failure),
+}
+
+impl<'a> ComposedRun<'a> {
+    fn new(ctx: RequestContext<'a>, rules: &'a EsiRules) -> ComposedRun<'a> {
+        ComposedRun {
+            ctx,
+            rules,
+            scope: EsiScope::of(ctx),
+            source: None,
+            head: None,
+            state: PageState::Undecided,
+            parser: EsiParser::default(),
+            queue: VecDeque::new(),
+            waiting: 0,
+            unflushed: true,
+            failure: None,
+        }
+    }
+
+    /// Creates the run of a page that a script writes.
+    pub fn of_run(
+        ctx: RequestContext<'a>,
+        rules: &'a EsiRules,
+        run: &'a mut dyn ScriptRun,
+    ) -> ComposedRun<'a> {
+        ComposedRun {
+            source: Some(run),
+            ..ComposedRun::new(ctx, rules)
+        }
+    }
+
+    /// Creates the run of a stored page.
+    pub fn of_page(
+        ctx: RequestContext<'a>,
+        rules: &'a EsiRules,
+        page: &Arc<Object>,
+    ) -> ComposedRun<'a> {
+        let mut head = ScriptHead {
+            status: page.status,
+            reason: page.reason.clone(),
+            headers: page
+                .fields()
+                .map(|(name, value)| (name.to_vec(), value.to_vec()))
+                .collect(),
+            rejected: 0,
+            local_redirect: false,
+        };
+        composed_head::compose(&mut head);
+        let mut run = ComposedRun {
+            head: Some(head),
+            state: PageState::Ended,
+            ..ComposedRun::new(ctx, rules)
+        };
+        if !run.has_no_body() {
+            let parts = page.esi_parts().unwrap_or_default();
+            run.enqueue(parts.iter().cloned());
+        }
+        run
+    }
+
+    /// Ends the fragments that are still running because the response has ended, and returns how it has ended.
+    pub async fn close(mut self, ended: ResponseOutcome) -> ResponseOutcome {
+        let mut left: Vec<Fragment<'a>> = Vec::new();
+        for piece in self.queue.drain(..) {
+            if let Piece::Include(include) = piece
+                && let IncludeState::Requested { mut fragment, .. } = include.state
+            {
+                fragment.abandon();
+                left.push(fragment);
+            }
+        }
+        if !left.is_empty() {
+            poll_fn(|cx| {
+                left.retain_mut(|fragment| !fragment.poll(cx));
+                match left.is_empty() {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            })
+            .await;
+        }
+        match (ended, self.failure) {
+            (ResponseOutcome::Failed(_), Some(failure)) => ResponseOutcome::Failed(failure),
+            (ResponseOutcome::CutOff(_), Some(failure)) => ResponseOutcome::CutOff(failure),
+            (ended, _) => ended,
+        }
+    }
+
+    /// Returns whether the next fragment has yet to be polled, without which it cannot wake the task.
+    fn has_unpolled_fragment(&self) -> bool {
+        let Some(Piece::Include(include)) = self.queue.front() else {
+            return false;
+        };
+        match &include.state {
+            IncludeState::Waiting => true,
+            IncludeState::Requested { fragment, .. } => !fragment.has_begun(),
+            IncludeState::Nothing | IncludeState::Failed(_) => false,
+        }
+    }
+
+    fn has_no_body(&self) -> bool {
+        self.ctx.request.method() == b"HEAD"
+    }
+
+    fn enqueue(&mut self, parts: impl Iterator<Item = EsiPart>) {
+        for part in parts {
+            self.queue.push_back(match part {
+                EsiPart::Text(text) => {
+                    self.waiting += text.len();
+                    Piece::Text(text)
+                }
+                EsiPart::Include(tag) => Piece::Include(Box::new(Include {
+                    tag,
+                    state: IncludeState::Waiting,
+                    has_begun: false,
+                })),
+            });
+        }
+    }
+
+    /// Decides whether the response is processed, and edits its header if it is.
+    fn decide(&mut self, head: &mut ScriptHead) {
+        let instructions = instructions(head);
+        let is_replaced = head.local_redirect
+            || matches!(
+                instructions.send_file,
+                Some(SendFile::AccelRedirect(_) | SendFile::Sendfile(_))
+            );
+        let fields = header_slices(&head.headers);
+        let is_processed = !is_replaced
+            && esi::is_marked(&fields)
+            && esi::is_processable(instructions.status, &fields);
+        self.state = match is_processed {
+            true => PageState::Composing,
+            false => PageState::Unchanged,
+        };
+        if is_processed {
+            composed_head::compose(head);
+        }
+    }
+
+    /// Reads the page's script as far as possible. Returns an event to pass on at once.
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Result<Option<RunEvent>, ExecError> {
+        while let Some(source) = &mut self.source
+            && self.state != PageState::Ended
+            && self.waiting < allowance(MAX_WAITING_BYTES)
+        {
+            if turn::is_over() {
+                cx.waker().wake_by_ref();
+                break;
+            }
+            let Poll::Ready(event) = source.poll_event(cx)? else {
+                break;
+            };
+            match event {
+                RunEvent::Head(mut head) => {
+                    self.decide(&mut head);
+                    return Ok(Some(RunEvent::Head(head)));
+                }
+                RunEvent::Body(bytes) => {
+                    let mut parts = Vec::new();
+                    self.parser.push(&bytes, &mut parts);
+                    self.enqueue(parts.into_iter());
+                }
+                RunEvent::Flush => self.queue.push_back(Piece::Flush),
+                RunEvent::End => {
+                    let mut parts = Vec::new();
+                    self.parser.finish(&mut parts);
+                    self.enqueue(parts.into_iter());
+                    self.state = PageState::Ended;
+                }
+                // The page cache handles this event.
+                RunEvent::Effect => {}
+                event @ RunEvent::Informational(_) => return Ok(Some(event)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Requests fragments, as many as may run at once, and advances those that run.
+    fn poll_fragments(&mut self, cx: &mut Context<'_>) {
+        if self.has_no_body() {
+            return;
+        }
+        let (ctx, rules, scope) = (self.ctx, self.rules, &self.scope);
+        let mut running = 0;
+        for piece in &mut self.queue {
+            let Piece::Include(include) = piece else {
+                continue;
+            };
+            if let IncludeState::Waiting = include.state {
+                include.request(ctx, rules, scope, false);
+            }
+            if let IncludeState::Requested { fragment, .. } = &mut include.state
+                && !fragment.poll(cx)
+            {
+                running += 1;
+                if running == MAX_PARALLEL {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Returns the next event of the composed page; `None` if a fragment or the script has to be waited for.
+    fn next_event(&mut self) -> Option<Result<RunEvent, ExecError>> {
+        if self.has_no_body() {
+            self.queue.clear();
+            self.waiting = 0;
+        }
+        while let Some(piece) = self.queue.front_mut() {
+            match piece {
+                Piece::Text(text) => {
+                    let text = std::mem::take(text);
+                    self.waiting -= text.len();
+                    self.queue.pop_front();
+                    self.unflushed = true;
+                    return Some(Ok(RunEvent::Body(text)));
+                }
+                Piece::Flush => {
+                    self.queue.pop_front();
+                    return Some(Ok(RunEvent::Flush));
+                }
+                Piece::Include(include) => match include.take(self.ctx, self.rules, &self.scope) {
+                    FragmentState::Body(bytes) => {
+                        self.unflushed = true;
+                        return Some(Ok(RunEvent::Body(bytes)));
+                    }
+                    FragmentState::Complete => {
+                        self.queue.pop_front();
+                    }
+                    FragmentState::Failed(_) => {
+                        if let IncludeState::Failed(failure) = &include.state {
+                            self.failure = Some(failure.clone());
+                        }
+                        // The caller replaces the error by the failure.
+                        return Some(Err(ExecError::ResponseMissing));
+                    }
+                    FragmentState::Pending => {
+                        // What is known already is on its way while the fragment runs.
+                        let flush = std::mem::take(&mut self.unflushed);
+                        return flush.then_some(Ok(RunEvent::Flush));
+                    }
+                },
+            }
+        }
+        (self.state == PageState::Ended).then_some(Ok(RunEvent::End))
+    }
+}
+
+impl<'a> Include<'a> {
+    /// Requests the fragment, or decides that nothing is inserted.
+    fn request(
+        &mut self,
+        ctx: RequestContext<'a>,
+        rules: &EsiRules,
+        scope: &EsiScope,
+        from_alt: bool,
+    ) {
+        self.state = IncludeState::Nothing;
+        let own = (!from_alt).then_some((&self.tag.src, false));
+        let alt = self.tag.alt.as_ref().map(|alt| (alt, true));
+        for (url, is_alt) in own.into_iter().chain(alt) {
+            if scope.is_too_deep() {
+                return scope.note(
+                    ctx,
+                    "EsiTooDeep",
+                    url,
+                    "fragments include each other too deeply",
+                );
+            }
+            let Some(target) = fragment_target(url, ctx.request, ctx.client, rules) else {
+                let why = "the URL is not one of `paths` in [site.esi], so it is not requested";
+                scope.note(ctx, "EsiNotAllowed", url, why);
+                continue;
+            };
+            if !scope.take_fragment() {
+                return scope.note(
+                    ctx,
+                    "EsiTooMany",
+                    url,
+                    "the page includes too many fragments",
+                );
+            }
+            let Some(fragment) = Fragment::new(ctx, scope.inner(), target) else {
+                scope.note(
+                    ctx,
+                    "EsiFailed",
+                    url,
+                    "the request for the fragment is too large",
+                );
+                continue;
+            };
+            self.state = IncludeState::Requested { fragment, is_alt };
+            return;
+        }
+    }
+
+    /// Returns what is to be inserted next. `Failed` means that the page cannot be completed.
+    fn take(
+        &mut self,
+        ctx: RequestContext<'a>,
+        rules: &EsiRules,
+        scope: &EsiScope,
+    ) -> FragmentState {
+        let (why, is_alt) = match &mut self.state {
+            IncludeState::Waiting => return FragmentState::Pending,
+            IncludeState::Nothing => return FragmentState::Complete,
+            IncludeState::Failed(_) => return FragmentState::Failed("".into()),
+            IncludeState::Requested { fragment, is_alt } => match fragment.take() {
+                FragmentState::Failed(why) => (why, *is_alt),
+                state => {
+                    self.has_begun |= matches!(state, FragmentState::Body(_));
+                    return state;
+                }
+            },
+        };
+        let url = match (is_alt, &self.tag.alt) {
+            (true, Some(alt)) => alt.clone(),
+            _ => self.tag.src.clone(),
+        };
+        if !is_alt && !self.has_begun && self.tag.alt.is_some() {
+            scope.note(ctx, "EsiFailed", &url, &why);
+            self.request(ctx, rules, scope, true);
+            if matches!(self.state, IncludeState::Requested { .. }) {
+                return FragmentState::Pending;
+            }
+        } else if self.tag.continues {
+            scope.note(ctx, "EsiFailed", &url, &why);
+        }
+        if self.tag.continues {
+            self.state = IncludeState::Nothing;
+            return FragmentState::Complete;
+        }
+        self.state = IncludeState::Failed(Failure::EsiFailed {
+            url: shown(&url).into(),
+            why: why.clone(),
+        });
+        FragmentState::Failed(why)
+    }
+}
+
+impl ScriptRun for ComposedRun<'_> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
+        if let Some(head) = self.head.take() {
+            return Poll::Ready(Ok(RunEvent::Head(head)));
+        }
+        loop {
+            if self.state == PageState::Unchanged
+                && let Some(source) = &mut self.source
+            {
+                return source.poll_event(cx);
+            }
+            match self.poll_source(cx) {
+                Ok(None) => {}
+                Ok(Some(event)) => return Poll::Ready(Ok(event)),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            self.poll_fragments(cx);
+            if let Some(event) = self.next_event() {
+                return Poll::Ready(event);
+            }
+            if !self.has_unpolled_fragment() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn timing(&self) -> RunTiming {
+        self.source
+            .as_ref()
+            .map_or_else(RunTiming::default, |source| source.timing())
+    }
+
+    fn process(&self) -> Option<i32> {
+        self.source.as_ref().and_then(|source| source.process())
+    }
+
+    fn decides_status(&self) -> bool {
+        self.source
+            .as_ref()
+            .is_some_and(|source| source.decides_status())
+    }
+
+    fn is_claimed(&self) -> bool {
+        self.source
+            .as_ref()
+            .is_none_or(|source| source.is_claimed())
+    }
+}
