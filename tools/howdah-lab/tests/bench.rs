@@ -513,7 +513,7 @@ fn ctrl_c_prints_the_results_so_far() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     let text = stdout(&output);
-    assert!(text.starts_with("Interrupted after "), "{text}");
+    assert!(text.starts_with("The run was interrupted after "), "{text}");
     assert!(text.contains("Requests per second:"), "{text}");
 }
 

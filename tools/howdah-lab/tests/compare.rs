@@ -400,7 +400,7 @@ fn missing_stacks_are_reported_and_others_measured() {
     };
     let fpm = message("nginx-fpm-unix");
     assert!(
-        fpm.starts_with("DoesNotStart: php-fpm: it ended (exit status: 78)"),
+        fpm.starts_with("DoesNotStart: php-fpm: it exited (exit status: 78)"),
         "{fpm}"
     );
     assert!(fpm.contains("    | no room for a pool"), "{fpm}");

@@ -289,8 +289,8 @@ mod tests {
         };
         assert_eq!(
             invalid.sentence("fpm", "C"),
-            "invalid because 86 % of fpm's and 1.9 % of C's responses were errors; and fpm kept the \
-             connection after 0 % of its responses, C after 100 %"
+            "invalid because 86 % of fpm's and 1.9 % of C's responses were errors; and fpm kept \
+             its connections open after 0 % of its responses, and C after 100 %"
         );
     }
 

@@ -84,8 +84,7 @@ pub struct CompareArguments {
 #[derive(Subcommand, Debug)]
 pub enum CompareCommand {
     /// Print saved results, or write them into a document
-    #[command(after_help = "Example:\n  howdah compare
-    /// report target/compare --html pages")]
+    #[command(after_help = "Example:\n  howdah compare report target/compare --html pages")]
     Report(ReportArguments),
 }
 
