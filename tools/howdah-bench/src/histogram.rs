@@ -191,7 +191,9 @@ mod tests {
         let wrong = text.replace("\"count\":0", "\"count\":7");
         let error = serde_json::from_str::<Histogram>(&wrong).unwrap_err();
         assert!(
-            error.to_string().contains("is 7, but its `hdr` contains 0 values"),
+            error
+                .to_string()
+                .contains("is 7, but its `hdr` contains 0 values"),
             "{error}"
         );
         assert!(Histogram::decode("bm9wZQ==").is_err());
