@@ -149,6 +149,7 @@ impl Pki {
         // If the handshake fails, openssl does not read the request.
         let _ = stdin.write_all(request.as_bytes());
         let output = client.wait_with_output().expect("openssl exits");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        // OpenSSL before 3.2 writes `CN = name`, and later versions write `CN=name`.
+        String::from_utf8_lossy(&output.stdout).replace("CN = ", "CN=")
     }
 }

@@ -126,7 +126,7 @@ fn client_gets_the_certificate_of_the_name_it_asks_for() {
     ] {
         let said = pki.s_client(address, host, more);
         assert!(
-            said.contains(&format!("subject=CN = {subject}\n")),
+            said.contains(&format!("subject=CN={subject}\n")),
             "{host}: {said}"
         );
     }
@@ -330,7 +330,7 @@ fn file_that_is_renewed_is_used_and_one_that_is_broken_is_not() {
     let address = fixture.tls_address();
     let serves = |subject: &str| {
         let said = pki.s_client(address, "example.org", &[]);
-        said.contains(&format!("subject=CN = {subject}\n")) && said.contains(HELLO.trim())
+        said.contains(&format!("subject=CN={subject}\n")) && said.contains(HELLO.trim())
     };
     assert!(serves("site"));
     let replace = |certificate: &str, key: &str| {
