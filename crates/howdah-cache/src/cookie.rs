@@ -10,6 +10,14 @@ use percent_encoding::percent_decode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadableName;
 
+/// Returns whether a pattern of the configuration matches a name: a `*` at its end stands for any ending.
+pub(crate) fn matches_pattern(pattern: &str, name: &[u8]) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start.as_bytes()),
+        None => name == pattern.as_bytes(),
+    }
+}
+
 /// Returns the names in a `Cookie` header, as the outermost keys under which PHP registers them.
 pub fn names(line: &[u8]) -> impl Iterator<Item = Result<Cow<'_, [u8]>, UnreadableName>> {
     line.split(|b| *b == b';').filter_map(|pair| {

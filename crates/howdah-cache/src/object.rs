@@ -58,7 +58,8 @@ pub struct Object {
     forms: [OnceLock<ResponseForm>; CODING_COUNT + 1],
     /// The forms that are on disk, one bit each.
     on_disk: AtomicU8,
-    /// The parts of the body, if its ESI tags are processed; found when the page is first sent.
+    /// The parts of the body, if its ESI tags are processed. They are found when the page is made, or when a page from
+    /// the disk is first sent.
     esi_parts: OnceLock<Option<Box<[EsiPart]>>>,
 }
 
@@ -147,9 +148,12 @@ impl Object {
                 put(name, value);
             }
         }
-        // The body has not changed, so it has tags as before.
-        let has_esi = storable.has_esi() && self.esi_parts().is_some();
-        if has_esi {
+        // The body has not changed, so it has the same tags.
+        let esi_parts = match storable.has_esi() {
+            true => OnceLock::from(self.esi_parts().map(Box::from)),
+            false => OnceLock::new(),
+        };
+        if matches!(esi_parts.get(), Some(Some(_))) {
             add_esi_mark(&mut lines);
         }
         let date = field::first(update, b"date").and_then(field::date);
@@ -166,7 +170,7 @@ impl Object {
             compared_up_to: AtomicU64::new(born),
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
-            esi_parts: OnceLock::new(),
+            esi_parts,
         }
     }
 

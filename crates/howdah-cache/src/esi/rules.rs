@@ -1,6 +1,8 @@
 //! A site's settings for edge side includes. A page can name any URL in its tags, also because a visitor has typed one
 //! into it; [`EsiRules::allows`] is the list of those that are ever requested.
 
+use crate::cookie::matches_pattern;
+
 /// A URL that pages may include.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EsiPath {
@@ -105,10 +107,7 @@ impl EsiRules {
 
     /// Returns whether only fragments read a cookie of this name, read as PHP reads it.
     pub fn is_cookie_of_fragments(&self, name: &[u8]) -> bool {
-        self.cookies.iter().any(|own| match own.strip_suffix('*') {
-            Some(start) => name.starts_with(start.as_bytes()),
-            None => name == own.as_bytes(),
-        })
+        self.cookies.iter().any(|own| matches_pattern(own, name))
     }
 }
 

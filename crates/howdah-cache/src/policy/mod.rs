@@ -13,6 +13,7 @@ mod litespeed;
 pub mod request;
 pub mod response;
 
+use crate::cookie::matches_pattern;
 use crate::esi::EsiRules;
 use crate::preset::{NamePattern, Preset, TRACKING_COOKIES};
 
@@ -107,10 +108,7 @@ impl CacheRules {
     /// Returns whether a cookie of this name, read as PHP reads it, changes no page.
     pub fn ignores_cookie(&self, name: &[u8]) -> bool {
         let among = |list: &[NamePattern]| list.iter().any(|known| known.matches(name));
-        let ignored = |pattern: &String| match pattern.strip_suffix('*') {
-            Some(start) => name.starts_with(start.as_bytes()),
-            None => *name == *pattern.as_bytes(),
-        };
+        let ignored = |pattern: &String| matches_pattern(pattern, name);
         among(TRACKING_COOKIES)
             || among(self.preset.harmless_cookies)
             || self.ignore_cookies.iter().any(ignored)

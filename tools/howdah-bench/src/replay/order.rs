@@ -33,7 +33,7 @@ pub struct TimedRequest {
     pub whole_second: bool,
     /// How much earlier the request arrived, in nanoseconds.
     pub duration: u64,
-    /// The request.
+    /// What is sent when the request is due.
     pub request: ReplayedRequest,
 }
 

@@ -111,7 +111,7 @@ impl TryFrom<String> for StatusChange {
 pub struct ChangedResponse {
     /// The number of the line in the log, from 1.
     pub line: u64,
-    /// The method.
+    /// The method of the request, `GET` or `HEAD`.
     pub method: String,
     /// The path and query.
     pub target: String,

@@ -1,10 +1,10 @@
 //! Derives the recommended settings, how certain they are, and why, from pairs of windows. This module has no side
 //! effects.
 //!
-//! Five questions are asked about the default (mode `embed`, children as Howdah chooses, no page cache, no JIT
-//! compiler): is another mode faster, another number of children, the page cache, the JIT compiler, and how does the
-//! best rival compare? A setting changes only
-//! if the pairs show it; "cannot tell" keeps the default. The settings are measured one by one, not together.
+//! The default is mode `embed` with the number of children that Howdah chooses, without the page cache and without the
+//! JIT compiler. Each of these four settings is compared with the default alone, not together with the others, and so is
+//! the best rival. A recommendation differs from the default only if the pairs prove that the other setting is better; a
+//! verdict of "cannot tell" keeps the default.
 
 use howdah_bench::report::formatting::capital;
 use howdah_bench::report::{bottleneck, formatting, judge};

@@ -23,7 +23,7 @@ pub enum DiskFault {
     FileMisplaced,
     /// A page's file could not be read.
     FileUnreadable,
-    /// There is no room for a page on the disk; pages are stored only in memory.
+    /// The disk has no room for another page, so pages are stored only in memory.
     DiskFull,
     /// The directory cannot be written to; pages are stored only in memory.
     DiskUnwritable,

@@ -27,15 +27,15 @@ pub(super) struct Fragment<'a> {
     failed: Option<Box<str>>,
 }
 
-/// What can be had of a fragment at the moment.
+/// What is available of a fragment at the moment.
 pub(super) enum FragmentState {
-    /// Nothing yet.
+    /// The fragment has no further bytes yet.
     Pending,
-    /// These bytes.
+    /// The next bytes of the fragment.
     Body(Bytes),
-    /// Nothing more; the fragment is complete.
+    /// The fragment is complete.
     Complete,
-    /// The fragment failed, for this reason.
+    /// The fragment failed for this reason.
     Failed(Box<str>),
 }
 

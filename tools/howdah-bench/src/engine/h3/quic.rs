@@ -204,7 +204,8 @@ fn code(number: u64) -> VarInt {
     VarInt::from_u64(number).unwrap_or(VarInt::MAX)
 }
 
-/// One direction of a stream, or both. Dropping it resets what has not ended.
+/// A QUIC stream, of which this side uses one direction or both. Dropping the value resets each direction that has not
+/// ended.
 pub struct QuicStream {
     handle: QuicHandle,
     id: StreamId,
