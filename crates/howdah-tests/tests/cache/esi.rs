@@ -396,6 +396,18 @@ fn fragments_may_include_fragments_until_a_limit() {
 }
 
 #[test]
+fn tags_that_are_not_allowed_do_not_use_up_the_fragments_of_a_page() {
+    let fixture = server("esi-many-tags");
+    let text = "x<esi:include src='/no'/>".repeat(1000);
+    let fragment = "<esi:include src='/esi/fragment.php?p=leaf'/>";
+    fixture.write("text/leaf", "leaf");
+    let path = page(&fixture, "around", &format!("{fragment}{text}{fragment}"));
+    let expected = format!("page:\nleaf{}leaf", "x".repeat(1000));
+    assert_eq!(ask(&fixture, "GET", &path, "").text(), expected);
+    assert_eq!(stored(&fixture, &path, "").text(), expected);
+}
+
+#[test]
 fn only_named_paths_of_the_own_site_are_included() {
     let fixture = server("esi-paths");
     for (at, src) in [

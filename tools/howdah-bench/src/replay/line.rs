@@ -4,8 +4,7 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use jiff::civil::Date;
-use jiff::tz::Offset;
+use jiff::fmt::strtime::BrokenDownTime;
 use serde::{Deserialize, Serialize};
 
 use super::super::engine::NANOSECONDS_PER_SECOND as SECOND;
@@ -266,61 +265,15 @@ fn duration(seconds: f64) -> Option<u64> {
     (seconds.is_finite() && nanoseconds <= MAX_DURATION).then_some(nanoseconds)
 }
 
-/// Parses `29/Nov/2026:08:31:02 +0000` into nanoseconds since 1970.
+/// Parses `29/Nov/2026:08:31:02 +0000` into nanoseconds since 1970. A leap second, which is written as 60, becomes the
+/// second before it, because POSIX time has none.
 fn text_time(bytes: &[u8]) -> Option<i64> {
-    const MONTHS: [&[u8; 3]; 12] = [
-        b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov",
-        b"Dec",
-    ];
-    let &[
-        d1,
-        d2,
-        b'/',
-        m1,
-        m2,
-        m3,
-        b'/',
-        y1,
-        y2,
-        y3,
-        y4,
-        b':',
-        h1,
-        h2,
-        b':',
-        n1,
-        n2,
-        b':',
-        s1,
-        s2,
-        b' ',
-        sign @ (b'+' | b'-'),
-        oh1,
-        oh2,
-        om1,
-        om2,
-    ] = bytes
-    else {
+    const LENGTH: usize = "29/Nov/2026:08:31:02 +0000".len();
+    if bytes.len() != LENGTH {
         return None;
-    };
-    let number = |digits: &[u8]| {
-        digits.iter().try_fold(0i16, |sum, digit| {
-            let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
-            Some(sum * 10 + i16::from(digit))
-        })
-    };
-    let small = |digits: [u8; 2]| number(&digits).map(|n| n as i8);
-    let month = MONTHS.iter().position(|name| **name == [m1, m2, m3])? as i8 + 1;
-    let date = Date::new(number(&[y1, y2, y3, y4])?, month, small([d1, d2])?).ok()?;
-    let (hour, minute) = (small([h1, h2])?, small([n1, n2])?);
-    // A leap second is written as 60; POSIX time has none.
-    let second = small([s1, s2])?.min(59);
-    let time = jiff::civil::Time::new(hour, minute, second, 0).ok()?;
-    let offset = i32::from(small([oh1, oh2])?) * 3600 + i32::from(small([om1, om2])?) * 60;
-    let offset = if sign == b'-' { -offset } else { offset };
-    let offset = Offset::from_seconds(offset).ok()?;
-    let timestamp = offset.to_timestamp(date.to_datetime(time)).ok()?;
-    timestamp.as_second().checked_mul(SECOND as i64)
+    }
+    let time = BrokenDownTime::parse("%d/%b/%Y:%H:%M:%S %z", bytes).ok()?;
+    time.to_timestamp().ok()?.as_second().checked_mul(SECOND as i64)
 }
 
 #[cfg(test)]

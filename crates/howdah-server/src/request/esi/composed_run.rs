@@ -43,9 +43,16 @@ pub(super) struct ComposedRun<'a> {
     head: Option<ScriptHead>,
     state: PageState,
     parser: EsiParser,
-    queue: VecDeque<Piece<'a>>,
-    /// How many bytes of text are in the queue.
+    queue: VecDeque<Piece>,
+    /// How much memory the queue needs: its texts and its pieces themselves.
     waiting: usize,
+    /// How many fragments the page has had so far; the number of the next one.
+    includes: usize,
+    /// The fragments in the queue that have not been requested, in order.
+    unrequested: VecDeque<Include<'a>>,
+    /// The fragments in the queue that have been requested, in order: at most as many as one page may request. A
+    /// fragment that is in neither list inserts nothing.
+    requested: VecDeque<Include<'a>>,
     /// Whether the header or text has been passed on since the last flush.
     unflushed: bool,
     /// Why the page cannot be completed.
@@ -65,15 +72,32 @@ enum PageState {
 }
 
 /// A part of the response that has not been passed on.
-enum Piece<'a> {
+enum Piece {
     Text(Bytes),
     /// The script has flushed its output.
     Flush,
-    Include(Box<Include<'a>>),
+    /// The fragment with this number, whose tag has URLs of this length.
+    Include {
+        number: usize,
+        url_bytes: usize,
+    },
+}
+
+impl Piece {
+    /// Returns how much memory the piece needs in the queue.
+    fn size(&self) -> usize {
+        let own = match self {
+            Piece::Text(text) => text.len(),
+            Piece::Flush => 0,
+            Piece::Include { url_bytes, .. } => size_of::<Include<'_>>() + url_bytes,
+        };
+        size_of::<Piece>() + own
+    }
 }
 
 /// A fragment to insert.
 struct Include<'a> {
+    number: usize,
     tag: EsiInclude,
     state: IncludeState<'a>,
     /// Whether a part of the fragment has been inserted, so nothing can replace it.
@@ -81,14 +105,12 @@ struct Include<'a> {
 }
 
 enum IncludeState<'a> {
-    /// It has not been requested.
-    Waiting,
     /// It has been requested under this URL of the tag.
     Requested {
         fragment: Fragment<'a>,
         is_alt: bool,
     },
-    /// Nothing is inserted.
+    /// It has not been requested, or nothing is inserted.
     Nothing,
     /// The page cannot be completed without it.
     Failed(Failure),
@@ -106,6 +128,9 @@ impl<'a> ComposedRun<'a> {
             parser: EsiParser::default(),
             queue: VecDeque::new(),
             waiting: 0,
+            includes: 0,
+            unrequested: VecDeque::new(),
+            requested: VecDeque::new(),
             unflushed: true,
             failure: None,
         }
@@ -155,10 +180,8 @@ impl<'a> ComposedRun<'a> {
     /// Ends the fragments that are still running because the response has ended, and returns how it has ended.
     pub async fn close(mut self, ended: ResponseOutcome) -> ResponseOutcome {
         let mut left: Vec<Fragment<'a>> = Vec::new();
-        for piece in self.queue.drain(..) {
-            if let Piece::Include(include) = piece
-                && let IncludeState::Requested { mut fragment, .. } = include.state
-            {
+        for include in self.requested.drain(..) {
+            if let IncludeState::Requested { mut fragment, .. } = include.state {
                 fragment.abandon();
                 left.push(fragment);
             }
@@ -182,13 +205,15 @@ impl<'a> ComposedRun<'a> {
 
     /// Returns whether the next fragment has yet to be polled, without which it cannot wake the task.
     fn has_unpolled_fragment(&self) -> bool {
-        let Some(Piece::Include(include)) = self.queue.front() else {
+        let Some(Piece::Include { number, .. }) = self.queue.front() else {
             return false;
         };
-        match &include.state {
-            IncludeState::Waiting => true,
-            IncludeState::Requested { fragment, .. } => !fragment.has_begun(),
-            IncludeState::Nothing | IncludeState::Failed(_) => false,
+        match self.requested.front() {
+            Some(include) if include.number == *number => {
+                matches!(&include.state, IncludeState::Requested { fragment, .. } if !fragment.has_begun())
+            }
+            // It has not been requested only if the turn is over, and then the task has been woken.
+            _ => false,
         }
     }
 
@@ -198,17 +223,32 @@ impl<'a> ComposedRun<'a> {
 
     fn enqueue(&mut self, parts: impl Iterator<Item = EsiPart>) {
         for part in parts {
-            self.queue.push_back(match part {
-                EsiPart::Text(text) => {
-                    self.waiting += text.len();
-                    Piece::Text(text)
+            match part {
+                EsiPart::Text(text) => self.push(Piece::Text(text)),
+                EsiPart::Include(tag) => {
+                    let number = self.includes;
+                    let url_bytes = tag.src.len() + tag.alt.as_ref().map_or(0, |alt| alt.len());
+                    self.unrequested.push_back(Include {
+                        number,
+                        tag,
+                        state: IncludeState::Nothing,
+                        has_begun: false,
+                    });
+                    self.push(Piece::Include { number, url_bytes });
+                    self.includes += 1;
                 }
-                EsiPart::Include(tag) => Piece::Include(Box::new(Include {
-                    tag,
-                    state: IncludeState::Waiting,
-                    has_begun: false,
-                })),
-            });
+            }
+        }
+    }
+
+    fn push(&mut self, piece: Piece) {
+        self.waiting += piece.size();
+        self.queue.push_back(piece);
+    }
+
+    fn pop(&mut self) {
+        if let Some(piece) = self.queue.pop_front() {
+            self.waiting -= piece.size();
         }
     }
 
@@ -256,7 +296,7 @@ impl<'a> ComposedRun<'a> {
                     self.parser.push(&bytes, &mut parts);
                     self.enqueue(parts.into_iter());
                 }
-                RunEvent::Flush => self.queue.push_back(Piece::Flush),
+                RunEvent::Flush => self.push(Piece::Flush),
                 RunEvent::End => {
                     let mut parts = Vec::new();
                     self.parser.finish(&mut parts);
@@ -276,22 +316,21 @@ impl<'a> ComposedRun<'a> {
         if self.has_no_body() {
             return;
         }
-        let (ctx, rules, scope) = (self.ctx, self.rules, &self.scope);
         let mut running = 0;
-        for piece in &mut self.queue {
-            let Piece::Include(include) = piece else {
-                continue;
-            };
-            if let IncludeState::Waiting = include.state {
-                include.request(ctx, rules, scope, false);
+        for include in &mut self.requested {
+            running += usize::from(include.poll(cx));
+        }
+        while running < MAX_PARALLEL
+            && let Some(mut include) = self.unrequested.pop_front()
+        {
+            include.request(self.ctx, self.rules, &self.scope, false);
+            if let IncludeState::Requested { .. } = include.state {
+                running += usize::from(include.poll(cx));
+                self.requested.push_back(include);
             }
-            if let IncludeState::Requested { fragment, .. } = &mut include.state
-                && !fragment.poll(cx)
-            {
-                running += 1;
-                if running == MAX_PARALLEL {
-                    break;
-                }
+            if turn::is_over() {
+                cx.waker().wake_by_ref();
+                break;
             }
         }
     }
@@ -300,49 +339,75 @@ impl<'a> ComposedRun<'a> {
     fn next_event(&mut self) -> Option<Result<RunEvent, ExecError>> {
         if self.has_no_body() {
             self.queue.clear();
+            self.unrequested.clear();
             self.waiting = 0;
         }
         while let Some(piece) = self.queue.front_mut() {
             match piece {
                 Piece::Text(text) => {
-                    let text = std::mem::take(text);
-                    self.waiting -= text.len();
-                    self.queue.pop_front();
+                    let text = text.clone();
+                    self.pop();
                     self.unflushed = true;
                     return Some(Ok(RunEvent::Body(text)));
                 }
                 Piece::Flush => {
-                    self.queue.pop_front();
+                    self.pop();
                     return Some(Ok(RunEvent::Flush));
                 }
-                Piece::Include(include) => match include.take(self.ctx, self.rules, &self.scope) {
-                    FragmentState::Body(bytes) => {
-                        self.unflushed = true;
-                        return Some(Ok(RunEvent::Body(bytes)));
-                    }
-                    FragmentState::Complete => {
-                        self.queue.pop_front();
-                    }
-                    FragmentState::Failed(_) => {
-                        if let IncludeState::Failed(failure) = &include.state {
-                            self.failure = Some(failure.clone());
+                Piece::Include { number, .. } => {
+                    let number = *number;
+                    match self.take_fragment(number) {
+                        FragmentState::Body(bytes) => {
+                            self.unflushed = true;
+                            return Some(Ok(RunEvent::Body(bytes)));
                         }
-                        // The caller replaces the error by the failure.
-                        return Some(Err(ExecError::ResponseMissing));
+                        FragmentState::Complete => {
+                            self.requested
+                                .pop_front_if(|include| include.number == number);
+                            self.pop();
+                        }
+                        FragmentState::Failed(_) => {
+                            // The caller replaces the error by the failure.
+                            return Some(Err(ExecError::ResponseMissing));
+                        }
+                        FragmentState::Pending => {
+                            // What is known already is on its way while the fragment runs.
+                            let flush = std::mem::take(&mut self.unflushed);
+                            return flush.then_some(Ok(RunEvent::Flush));
+                        }
                     }
-                    FragmentState::Pending => {
-                        // What is known already is on its way while the fragment runs.
-                        let flush = std::mem::take(&mut self.unflushed);
-                        return flush.then_some(Ok(RunEvent::Flush));
-                    }
-                },
+                }
             }
         }
         (self.state == PageState::Ended).then_some(Ok(RunEvent::End))
     }
+
+    /// Returns what is to be inserted next for the fragment with this number, which is the first in the queue.
+    fn take_fragment(&mut self, number: usize) -> FragmentState {
+        let include = self.requested.front_mut();
+        if let Some(include) = include.filter(|include| include.number == number) {
+            let state = include.take(self.ctx, self.rules, &self.scope);
+            if let IncludeState::Failed(failure) = &include.state {
+                self.failure = Some(failure.clone());
+            }
+            return state;
+        }
+        match self.unrequested.front() {
+            Some(next) if next.number == number => FragmentState::Pending,
+            _ => FragmentState::Complete,
+        }
+    }
 }
 
 impl<'a> Include<'a> {
+    /// Advances the fragment. Returns whether it is still running.
+    fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        match &mut self.state {
+            IncludeState::Requested { fragment, .. } => !fragment.poll(cx),
+            IncludeState::Nothing | IncludeState::Failed(_) => false,
+        }
+    }
+
     /// Requests the fragment, or decides that nothing is inserted.
     fn request(
         &mut self,
@@ -398,7 +463,6 @@ impl<'a> Include<'a> {
         scope: &EsiScope,
     ) -> FragmentState {
         let (why, is_alt) = match &mut self.state {
-            IncludeState::Waiting => return FragmentState::Pending,
             IncludeState::Nothing => return FragmentState::Complete,
             IncludeState::Failed(_) => return FragmentState::Failed("".into()),
             IncludeState::Requested { fragment, is_alt } => match fragment.take() {
