@@ -273,7 +273,10 @@ fn text_time(bytes: &[u8]) -> Option<i64> {
         return None;
     }
     let time = BrokenDownTime::parse("%d/%b/%Y:%H:%M:%S %z", bytes).ok()?;
-    time.to_timestamp().ok()?.as_second().checked_mul(SECOND as i64)
+    time.to_timestamp()
+        .ok()?
+        .as_second()
+        .checked_mul(SECOND as i64)
 }
 
 #[cfg(test)]
