@@ -54,7 +54,7 @@ toolchain:
 	  echo 'cargo is not here: install a Rust toolchain first (https://rustup.rs)' >&2; exit 1; }
 
 build: setup-build toolchain
-	$(CARGO) build --release $(CARGO_JOBS) -p howdah -p howdah-php -p howdah-import
+	$(CARGO) build --release $(CARGO_JOBS) -p howdah -p howdah-php -p howdah-import -p howdah-takeover
 	$(CARGO) build --release --bins $(CARGO_JOBS) $(TOOLS) -p howdah-lab
 
 # The site is copied, so that what visitors write never lands in the checkout.
@@ -122,7 +122,7 @@ sbom: toolchain
 	$(CARGO) cyclonedx --format json --spec-version 1.5 --all --no-build-deps --override-filename howdah
 	$(CARGO) cyclonedx $(TOOLS) --format json --spec-version 1.5 --all --no-build-deps --override-filename howdah
 	@mkdir -p $(TARGET)/sbom
-	@for crate in crates/howdah crates/howdah-php crates/howdah-import tools/howdah-lab; do \
+	@for crate in crates/howdah crates/howdah-php crates/howdah-import crates/howdah-takeover tools/howdah-lab; do \
 	  sed 's|path+file://$(CURDIR)/|path+file:///|g' $$crate/howdah.json >$(TARGET)/sbom/$${crate##*/}.cdx.json || exit 1; done
 	@rm -f crates/*/howdah.json tools/*/howdah.json
 

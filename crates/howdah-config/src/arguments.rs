@@ -16,6 +16,10 @@ mod job;
 mod php;
 mod serve;
 mod server;
+// Only the program `howdah-takeover` reads the values.
+#[allow(dead_code)]
+#[path = "../../howdah-takeover/src/bin/howdah-takeover/arguments.rs"]
+mod takeover;
 
 use std::path::PathBuf;
 
@@ -30,6 +34,7 @@ pub use job::{JobArguments, JobCommand, JobTarget};
 pub use php::{PhpArguments, RunArguments, WarmArguments};
 pub use serve::{ChildArguments, ServeArguments, SpawnerArguments};
 pub use server::{DashboardArguments, ServerTarget, StatusArguments, StopArguments};
+pub use takeover::TakeoverArguments;
 
 /// Serves PHP applications: static files, and PHP in isolated processes.
 #[derive(Debug, Parser)]
@@ -44,7 +49,8 @@ pub use server::{DashboardArguments, ServerTarget, StatusArguments, StopArgument
                   howdah serve /var/www/site --domain example.org\n  \
                   howdah init /var/www/site\n\n\
                   Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or not usable, \
-                  5 address in use or not permitted, 6 no server to talk to, 7 howdah-bench or howdah-import missing"
+                  5 address in use or not permitted, 6 no server to talk to, 7 howdah-bench, howdah-import or \
+                  howdah-takeover missing"
 )]
 pub struct CommandLineArguments {
     /// Print the versions of Howdah and of PHP
@@ -150,6 +156,11 @@ pub enum HowdahCommand {
         howdah import nginx /etc/nginx/nginx.conf -o howdah.toml\n  \
         howdah import --verify /var/log/nginx/access.log --old http://127.0.0.1:80 --host example.org")]
     Import(Box<ImportArguments>),
+    /// Move this machine from nginx, Apache and php-fpm to Howdah: plan, try, switch, and roll back.
+    #[command(after_help = "Examples:\n  \
+        howdah takeover plan\n  \
+        howdah takeover try")]
+    Takeover(Box<TakeoverArguments>),
     /// Explain which rules match a request, in which order, and what produces the response. Runs no script.
     #[command(after_help = "Examples:\n  \
         howdah explain https://example.org/wp-login.php -X POST --from 198.51.100.7\n  \

@@ -32,7 +32,7 @@ pub fn no_server() -> ExitCode {
     ExitCode::from(6)
 }
 
-/// `howdah-bench` or `howdah-import`, whose command was entered, is missing or does not start.
+/// `howdah-bench`, `howdah-import` or `howdah-takeover`, whose command was entered, is missing or does not start.
 pub fn external() -> ExitCode {
     ExitCode::from(7)
 }

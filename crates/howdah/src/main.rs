@@ -54,6 +54,9 @@ fn main() -> ExitCode {
         HowdahCommand::Php(php) => commands::command_line::run(&php),
         HowdahCommand::Warm(warm) => commands::warm::run(&warm),
         HowdahCommand::Check(check) => commands::check::run(&check),
+        HowdahCommand::Takeover(_) => {
+            commands::external::TAKEOVER.execute(std::env::args_os().skip(2))
+        }
         HowdahCommand::Import(import) => commands::import::run(&import),
         HowdahCommand::Explain(explain) => commands::explain::run(&explain),
         HowdahCommand::Status(status) => commands::status::run(&status),

@@ -133,18 +133,20 @@ fn extension_that_crashes_php_at_its_start_is_named() {
     let scratch = Scratch::new("crashing-extension");
     let library = crashing_extension(&scratch, "SIGSEGV");
     let expected = format!(
-        "PhpCrashed: PHP was killed by SIGSEGV during its start, while it loaded {}",
+        "PHP was killed by SIGSEGV during its start, while it loaded {}",
         library.display()
     );
+    // The server may give up before the front has logged the same failure in a line of its own.
+    let names = |said: &str| said.contains("PhpCrashed") && said.contains(&expected);
     let extension = format!("extension={}", library.display());
     let (_, said) = serve(&scratch, |c| {
         c.args(["--listen", "127.0.0.1:0", "-d", &extension]);
     });
-    assert!(said.contains(&expected), "{said}");
+    assert!(names(&said), "{said}");
     let setting = format!("extension = \"{}\"", library.display());
     let (code, said) = check("crashing-extension-check", &setting);
     assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains(&expected), "{said}");
+    assert!(names(&said), "{said}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Commands of other programs: `howdah bench` and `howdah compare` are commands of `howdah-bench`, and `howdah import`
-//! is the program `howdah-import`. The server therefore links neither a load tester, nor code that starts rival
+//! Commands of other programs: `howdah bench` and `howdah compare` are commands of `howdah-bench`, `howdah import` is the
+//! program `howdah-import`, and `howdah takeover` is `howdah-takeover`. The server therefore links neither a load tester, nor code that starts rival
 //! servers, nor the grammars of other servers' configurations.
 
 use std::ffi::OsString;
@@ -35,6 +35,14 @@ pub const IMPORT: ExternalProgram = ExternalProgram {
     package: "howdah",
     missing: "ImportMissing",
     does_not_start: "ImportDoesNotStart",
+};
+
+/// The move of a machine from other servers to Howdah.
+pub const TAKEOVER: ExternalProgram = ExternalProgram {
+    name: "howdah-takeover",
+    package: "howdah",
+    missing: "TakeoverMissing",
+    does_not_start: "TakeoverDoesNotStart",
 };
 
 /// The commands of `howdah-bench`.

@@ -1,0 +1,32 @@
+//! `howdah-takeover`: the program behind `howdah takeover`.
+//!
+//! - [`arguments`]: the command line, which the program `howdah` compiles as well; [`exit`]: exit codes.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod exit;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{TakeoverArguments, TakeoverCommand};
+
+/// Moves this machine from nginx, Apache and php-fpm to Howdah.
+#[derive(Debug, Parser)]
+#[command(name = "howdah-takeover", version, max_term_width = 100)]
+struct ProgramArguments {
+    #[command(flatten)]
+    takeover: TakeoverArguments,
+}
+
+fn main() -> ExitCode {
+    match ProgramArguments::parse().takeover.command {
+        TakeoverCommand::Plan(_) => exit::failed(),
+        TakeoverCommand::Try(_) => exit::failed(),
+        TakeoverCommand::Switch(_) => exit::failed(),
+        TakeoverCommand::Rollback(_) => exit::failed(),
+        TakeoverCommand::Status(_) => exit::failed(),
+    }
+}

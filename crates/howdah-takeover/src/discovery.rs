@@ -1,0 +1,1 @@
+//! `howdah takeover plan`: finds the servers that run on this machine, and plans what becomes of each site.
