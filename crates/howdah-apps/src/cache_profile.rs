@@ -21,6 +21,9 @@ pub const DEFAULT_MAX_TTL_SECONDS: u64 = 86_400;
 pub struct CacheProfile {
     /// Cookies of a login, a session, a basket, a message for one visitor.
     pub session_cookies: Vec<NamePattern>,
+    /// Cookies whose value only one visitor has, by which private pages are stored (`[site.private]`).
+    #[serde(default)]
+    pub visitor_cookies: Vec<NamePattern>,
     /// Cookies that change no page.
     #[serde(default)]
     pub harmless_cookies: Vec<NamePattern>,

@@ -20,12 +20,21 @@ pub(crate) fn matches_pattern(pattern: &str, name: &[u8]) -> bool {
 
 /// Returns the names in a `Cookie` header, as the outermost keys under which PHP registers them.
 pub fn names(line: &[u8]) -> impl Iterator<Item = Result<Cow<'_, [u8]>, UnreadableName>> {
+    pairs(line).map(|(_, name, _)| name)
+}
+
+/// A cookie as the name that was sent, the outermost key under which PHP registers it, and the value that was sent.
+pub(crate) type CookiePair<'a> = (&'a [u8], Result<Cow<'a, [u8]>, UnreadableName>, &'a [u8]);
+
+/// Returns the cookies in a `Cookie` header.
+pub(crate) fn pairs(line: &[u8]) -> impl Iterator<Item = CookiePair<'_>> {
     line.split(|b| *b == b';').filter_map(|pair| {
         // PHP skips white space only before the name.
         let pair = pair.trim_ascii_start();
         let end = pair.iter().position(|b| *b == b'=').unwrap_or(pair.len());
+        let (name, value) = (&pair[..end], pair.get(end + 1..).unwrap_or_default());
         // A cookie with an empty value counts: PHP still sees `wordpress_logged_in_x=`.
-        (end > 0).then(|| php_name(&pair[..end]))
+        (end > 0).then(|| (name, php_name(name), value))
     })
 }
 

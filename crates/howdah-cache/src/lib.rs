@@ -21,6 +21,7 @@
 //!   [`store`]: where it is stored.
 //! - [`serve`]: conditional requests and ranges, whose grammar is [`byte_range`]; [`status`]: `Cache-Status`.
 //! - [`esi`]: edge side includes: tags in a page that are processed for each delivery.
+//! - [`visitor`]: whom a request comes from, for private pages ([`store::private`]).
 //! - [`compare`]: whether a fresh render equals the stored page.
 //!
 //! Times are milliseconds of Unix time ([`Millis`]): a stored page outlives the process, so a monotonic clock would
@@ -49,6 +50,7 @@ pub mod serve;
 pub mod status;
 pub mod store;
 pub mod tags;
+pub mod visitor;
 
 /// Milliseconds of Unix time.
 pub type Millis = u64;

@@ -117,6 +117,11 @@ pub enum Pass {
     DatabaseWrite,
     /// The script asked for HTTP authentication.
     AuthenticationAsked,
+    /// The response is private, but no cookie of `[site.private]` identifies its visitor: the request has none, has one
+    /// twice, or its value is shorter than 16 bytes.
+    VisitorUnidentified,
+    /// The response is private, but its pool runs PHP in a mode in which the cache does not see what a script writes.
+    WritesUnseen,
     /// A purge or a write happened while the page was being rendered.
     OutdatedRender,
     /// The last render of this page for the cache could not be stored, and it is too early to try again.

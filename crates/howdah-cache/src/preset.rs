@@ -23,6 +23,8 @@ pub struct Preset {
     pub name: &'static str,
     /// Cookies of a login, a session, a basket, a message for one visitor.
     pub session_cookies: &'static [NamePattern],
+    /// Cookies whose value only one visitor has, for private pages.
+    pub visitor_cookies: &'static [NamePattern],
     /// Cookies that change no page.
     pub harmless_cookies: &'static [NamePattern],
     /// Path segments below which nothing is cached.
@@ -101,6 +103,7 @@ impl Preset {
         Preset {
             name,
             session_cookies: &profile.session_cookies,
+            visitor_cookies: &profile.visitor_cookies,
             harmless_cookies: &profile.harmless_cookies,
             never_segments: &profile.never_segments,
             never_parameters: &profile.never_parameters,

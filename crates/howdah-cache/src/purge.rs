@@ -32,8 +32,9 @@ pub fn response_purges<'a>(
     for (name, value) in fields {
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         match name.len() {
-            17 if is("x-litespeed-purge") => parse_litespeed(value, &mut commands),
-            18 if is("x-litespeed-purge2") => parse_litespeed(value, &mut commands),
+            17 | 18 if is_litespeed_purge(name) => {
+                parse_litespeed(value, Scope::Public, &mut commands);
+            }
             24 if is("cache-group-invalidation") && !is_safe => {
                 let groups = TagSyntax::Groups.parse(value).into_iter();
                 commands.extend(groups.map(|group| PurgeCommand {
@@ -67,13 +68,38 @@ pub fn is_command_field(name: &[u8]) -> bool {
     }
 }
 
+/// Returns what a response requests to be purged of its visitor's private pages (`X-LiteSpeed-Purge: private,…`). A soft
+/// purge removes them, too.
+pub fn private_purges<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Vec<Purge> {
+    let mut commands = Vec::new();
+    for (_, value) in fields.filter(|(name, _)| is_litespeed_purge(name)) {
+        parse_litespeed(value, Scope::Private, &mut commands);
+    }
+    match commands.len() > MAX_PURGES_PER_RESPONSE {
+        true => vec![Purge::All],
+        false => commands.into_iter().map(|command| command.what).collect(),
+    }
+}
+
+fn is_litespeed_purge(name: &[u8]) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+    is("x-litespeed-purge") || is("x-litespeed-purge2")
+}
+
+/// Whose pages a clause of `X-LiteSpeed-Purge` concerns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Public,
+    Private,
+}
+
 /// Parses `X-LiteSpeed-Purge: [public,|private,][stale,]item, …; …` as OpenLiteSpeed's cache.cpp (processPurge2) and
-/// LiteSpeed's developer's guide describe it. There are no private caches here. An item is `*`, `tag=NAME` or the bare
+/// LiteSpeed's developer's guide describe it, and adds the purges of one scope. An item is `*`, `tag=NAME` or the bare
 /// `NAME` of a tag, or `/path`; a `~s` after it means stale. In LiteSpeed, a star may be at either end of a tag; here
 /// such a tag purges everything.
-fn parse_litespeed(value: &[u8], commands: &mut Vec<PurgeCommand>) {
+fn parse_litespeed(value: &[u8], wanted: Scope, commands: &mut Vec<PurgeCommand>) {
     for clause in value.split(|b| *b == b';') {
-        let (mut private, mut stale) = (false, false);
+        let (mut scope, mut stale) = (Scope::Public, false);
         for (at, item) in clause
             .split(|b| *b == b',')
             .map(<[u8]>::trim_ascii)
@@ -81,10 +107,10 @@ fn parse_litespeed(value: &[u8], commands: &mut Vec<PurgeCommand>) {
             .enumerate()
         {
             match (at, &item.to_ascii_lowercase()[..]) {
-                (0, b"private") => private = true,
+                (0, b"private") => scope = Scope::Private,
                 (0, b"public") => {}
                 (0 | 1, b"stale") => stale = true,
-                _ if private => {}
+                _ if scope != wanted => {}
                 _ => commands.push(litespeed_item(item, stale)),
             }
         }
@@ -364,6 +390,29 @@ mod tests {
             );
             assert_eq!(commands("x-litespeed-purge2", value, false), expected);
         }
+    }
+
+    #[test]
+    fn private_clauses_are_purges_of_the_visitors_own_pages() {
+        let purges = |value: &str| {
+            let fields = [(&b"X-LiteSpeed-Purge"[..], value.as_bytes())];
+            private_purges(fields.into_iter())
+        };
+        for (value, expected) in [
+            ("private,*", vec![Purge::All]),
+            ("Private, tag=cart, other", vec![tag("cart"), tag("other")]),
+            ("private,/cart/", vec![url("/cart/", true)]),
+            ("private,/cart/*", vec![url("/cart/", false)]),
+            ("public,x;private,stale,tag=y;z", vec![tag("y")]),
+            ("private,pre*", vec![Purge::All]),
+            ("*", vec![]),
+            ("public,private", vec![]),
+            ("private", vec![]),
+        ] {
+            assert_eq!(purges(value), expected, "{value}");
+        }
+        let many = format!("private,{}", "x,".repeat(MAX_PURGES_PER_RESPONSE + 1));
+        assert_eq!(purges(&many), vec![Purge::All]);
     }
 
     #[test]

@@ -10,6 +10,13 @@ pub enum CacheVerdict {
         /// Seconds; negative for a page served beyond its lifetime.
         ttl: i64,
     },
+    /// The response is a private page of this visitor, with this many seconds to live.
+    PrivateHit {
+        /// Seconds.
+        ttl: i64,
+    },
+    /// The response was made for this visitor, and stored for this visitor alone.
+    PrivateStored,
     /// The page was rendered and stored.
     Stored {
         /// Whether this request waited for another request's render.
@@ -22,12 +29,22 @@ pub enum CacheVerdict {
 }
 
 impl CacheVerdict {
+    /// Returns whether the response came from the store.
+    pub fn is_hit(self) -> bool {
+        matches!(
+            self,
+            CacheVerdict::Hit { .. } | CacheVerdict::PrivateHit { .. }
+        )
+    }
+
     /// Returns `HIT`, `MISS`, `STALE` or `PASS`, for `X-Cache`, the log and the metrics.
     pub fn label(self) -> &'static str {
         match self {
             CacheVerdict::Hit { ttl } if ttl < 0 => "STALE",
-            CacheVerdict::Hit { .. } => "HIT",
-            CacheVerdict::Stored { .. } | CacheVerdict::Validated => "MISS",
+            CacheVerdict::Hit { .. } | CacheVerdict::PrivateHit { .. } => "HIT",
+            CacheVerdict::Stored { .. } | CacheVerdict::PrivateStored | CacheVerdict::Validated => {
+                "MISS"
+            }
             // The page is rendered for the cache at the next visit.
             CacheVerdict::Pass(Pass::NotYetAdmitted) => "MISS",
             CacheVerdict::Pass(_) => "PASS",
@@ -41,6 +58,14 @@ impl CacheVerdict {
             CacheVerdict::Hit { ttl } => {
                 out.extend_from_slice(b"; hit; ttl=");
                 append_number(out, ttl);
+            }
+            CacheVerdict::PrivateHit { ttl } => {
+                out.extend_from_slice(b"; hit; ttl=");
+                append_number(out, ttl);
+                out.extend_from_slice(b"; detail=private");
+            }
+            CacheVerdict::PrivateStored => {
+                out.extend_from_slice(b"; fwd=miss; stored; detail=private");
             }
             CacheVerdict::Stored { collapsed: false } => {
                 out.extend_from_slice(b"; fwd=miss; stored")
@@ -91,6 +116,14 @@ mod tests {
     fn cache_status_reports_the_verdict() {
         for (verdict, line) in [
             (CacheVerdict::Hit { ttl: 55 }, "Howdah; hit; ttl=55|HIT"),
+            (
+                CacheVerdict::PrivateHit { ttl: 55 },
+                "Howdah; hit; ttl=55; detail=private|HIT",
+            ),
+            (
+                CacheVerdict::PrivateStored,
+                "Howdah; fwd=miss; stored; detail=private|MISS",
+            ),
             (CacheVerdict::Hit { ttl: -3 }, "Howdah; hit; ttl=-3|STALE"),
             (
                 CacheVerdict::Stored { collapsed: false },

@@ -1,12 +1,14 @@
 //! Edge side includes (ESI 1.0): tags in a page that the front replaces, for example by the responses to other requests.
 //!
 //! - [`parser`]: finds the tags in a page, in pieces of any size.
+//! - [`tag`]: the attributes of one tag.
 //! - [`rules`]: a site's settings: which URLs may be included.
 //!
 //! This module says what a page contains. Whether and how a fragment is requested is decided by the caller.
 
 pub mod parser;
 pub mod rules;
+mod tag;
 
 pub use parser::{EsiInclude, EsiParser, EsiPart, parse_page};
 pub use rules::{EsiPath, EsiRules};

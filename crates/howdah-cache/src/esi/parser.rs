@@ -12,15 +12,18 @@
 //! | `<!-- … -->`, `<![CDATA[ … ]]>` | unchanged, whatever is in them, as in Varnish |
 //!
 //! Other markup is not parsed, so a tag is also found inside of an attribute or a script, where plugins write them. The
-//! attributes of LiteSpeed (`cache-control`, `cache-tag`, `as-var`, `combine`) are accepted and have no effect.
+//! attributes of LiteSpeed (`cache-tag`, `as-var`, `combine`) are accepted and have no effect, and of `cache-control` only
+//! `private` has one.
 
 use bytes::{Bytes, BytesMut};
+
+use super::tag::{Attributes, decode, parse_include};
 
 /// The maximum length of a tag. A longer one is ordinary text.
 pub const MAX_TAG_BYTES: usize = 8 << 10;
 /// The maximum length of all `<esi:inline>` contents of a page together. Further ones are dropped.
 pub const MAX_INLINE_BYTES: usize = 1 << 20;
-/// The maximum number of `<esi:include>` tags of a page. Further ones are dropped. It bounds the memory of the parts of
+/// The maximum number of `<esi:include>` tags of a page. Further ones insert nothing ([`EsiPart::Dropped`]). It bounds the memory of the parts of
 /// a stored page; how many fragments are requested is limited by the caller.
 pub const MAX_INCLUDE_TAGS: usize = 1024;
 
@@ -31,6 +34,8 @@ pub enum EsiPart {
     Text(Bytes),
     /// A fragment to insert.
     Include(EsiInclude),
+    /// Nothing is inserted for this tag and those after it, because the page has too many ([`MAX_INCLUDE_TAGS`]).
+    Dropped(EsiInclude),
 }
 
 /// An `<esi:include>` tag.
@@ -42,6 +47,8 @@ pub struct EsiInclude {
     pub alt: Option<Vec<u8>>,
     /// `onerror="continue"`: if the fragment fails, the page is sent without it.
     pub continues: bool,
+    /// `cache-control="private"`: the response may be stored for its visitor, if it allows that itself.
+    pub is_private: bool,
 }
 
 /// What the parser looks for next.
@@ -72,6 +79,8 @@ pub struct EsiParser {
     inlines: Vec<(Vec<u8>, Bytes)>,
     inline_bytes: usize,
     include_tags: usize,
+    /// Whether a tag has been dropped because there were too many.
+    has_dropped: bool,
     has_tags: bool,
 }
 
@@ -271,14 +280,14 @@ impl EsiParser {
         match name {
             b"include" => {
                 self.include_tags += 1;
-                if self.include_tags <= MAX_INCLUDE_TAGS
-                    && let Some(include) = parse_include(attributes)
-                {
-                    let mut inlines = self.inlines.iter().rev();
-                    match inlines.find(|(name, _)| *name == include.src) {
-                        Some((_, content)) => push_text(content.clone(), parts),
-                        None => parts.push(EsiPart::Include(include)),
+                let number = self.include_tags;
+                match parse_include(attributes) {
+                    Some(include) if number <= MAX_INCLUDE_TAGS => self.include(include, parts),
+                    Some(include) if !self.has_dropped => {
+                        self.has_dropped = true;
+                        parts.push(EsiPart::Dropped(include));
                     }
+                    _ => {}
                 }
             }
             b"remove" if !is_empty => self.mode = Mode::Remove,
@@ -289,6 +298,15 @@ impl EsiParser {
                 self.inline = (name, Vec::new());
             }
             _ => {}
+        }
+    }
+
+    /// Inserts the content that `<esi:inline>` has for a tag, or the fragment that the tag names.
+    fn include(&self, include: EsiInclude, parts: &mut Vec<EsiPart>) {
+        let mut inlines = self.inlines.iter().rev();
+        match inlines.find(|(name, _)| *name == include.src) {
+            Some((_, content)) => push_text(content.clone(), parts),
+            None => parts.push(EsiPart::Include(include)),
         }
     }
 
@@ -396,103 +414,6 @@ fn tag_length(tag: &[u8]) -> Option<usize> {
         }
     }
     None
-}
-
-/// The attributes of a tag, as name and value. An attribute without a value has an empty one.
-struct Attributes<'a>(&'a [u8]);
-
-impl<'a> Iterator for Attributes<'a> {
-    type Item = (&'a [u8], &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let text = self.0.trim_ascii_start();
-        if text.is_empty() {
-            return None;
-        }
-        let ends = |b: &u8| *b == b'=' || b.is_ascii_whitespace();
-        let (name, rest) = text.split_at(text.iter().position(ends).unwrap_or(text.len()));
-        let Some(value) = rest.trim_ascii_start().strip_prefix(b"=") else {
-            self.0 = rest;
-            return Some((name, b""));
-        };
-        let value = value.trim_ascii_start();
-        let (value, rest) = match value.first() {
-            Some(quote @ (b'"' | b'\'')) => {
-                let inner = &value[1..];
-                let end = inner.iter().position(|b| b == quote);
-                let end = end.unwrap_or(inner.len());
-                (&inner[..end], inner.get(end + 1..).unwrap_or_default())
-            }
-            _ => {
-                let end = value.iter().position(u8::is_ascii_whitespace);
-                value.split_at(end.unwrap_or(value.len()))
-            }
-        };
-        self.0 = rest;
-        Some((name, value))
-    }
-}
-
-/// Returns the include that a tag asks for; `None` if it names no fragment, or more than one.
-fn parse_include(attributes: &[u8]) -> Option<EsiInclude> {
-    let (mut src, mut alt, mut continues) = (None, None, false);
-    for (name, value) in Attributes(attributes) {
-        match name {
-            b"src" if src.is_some() => return None,
-            b"src" => src = Some(decode(value)),
-            b"alt" => alt = Some(decode(value)).filter(|alt| !alt.is_empty()),
-            b"onerror" => continues = value == b"continue",
-            _ => {}
-        }
-    }
-    let src = src.filter(|src| !src.is_empty())?;
-    Some(EsiInclude {
-        src,
-        alt,
-        continues,
-    })
-}
-
-/// Decodes the five named entities of XML, and numeric references to ASCII characters. Everything else stays, because
-/// applications also write URLs that are not escaped.
-fn decode(value: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(value.len());
-    let mut rest = value.trim_ascii();
-    while let Some(at) = rest.iter().position(|b| *b == b'&') {
-        out.extend_from_slice(&rest[..at]);
-        rest = &rest[at..];
-        let reference = rest.iter().take(8).position(|b| *b == b';');
-        match reference.and_then(|end| Some((end, character(&rest[1..end])?))) {
-            Some((end, byte)) => {
-                out.push(byte);
-                rest = &rest[end + 1..];
-            }
-            None => {
-                out.push(b'&');
-                rest = &rest[1..];
-            }
-        }
-    }
-    out.extend_from_slice(rest);
-    out
-}
-
-/// Returns the ASCII character that an entity or a numeric reference stands for.
-fn character(reference: &[u8]) -> Option<u8> {
-    let number = |digits: &[u8], radix| {
-        let text = std::str::from_utf8(digits).ok()?;
-        u8::from_str_radix(text, radix).ok().filter(u8::is_ascii)
-    };
-    match reference {
-        b"amp" => Some(b'&'),
-        b"lt" => Some(b'<'),
-        b"gt" => Some(b'>'),
-        b"quot" => Some(b'"'),
-        b"apos" => Some(b'\''),
-        [b'#', b'x' | b'X', digits @ ..] => number(digits, 16),
-        [b'#', digits @ ..] => number(digits, 10),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -21,8 +21,12 @@ fn shown(parts: &[EsiPart]) -> String {
                 if include.continues {
                     out.extend_from_slice(b"|continue");
                 }
+                if include.is_private {
+                    out.extend_from_slice(b"|private");
+                }
                 out.push(b']');
             }
+            EsiPart::Dropped(_) => out.extend_from_slice(b"[dropped]"),
         }
     }
     String::from_utf8_lossy(&out).into_owned()
@@ -54,6 +58,11 @@ const CASES: &[(&str, &str)] = &[
         "[/f|/g|continue]",
     ),
     ("<esi:include src=\"/f\" onerror=\"no\"/>", "[/f]"),
+    (
+        "<esi:include src='/f' cache-control='no-vary, Private'/>",
+        "[/f|private]",
+    ),
+    ("<esi:include src='/f' cache-control='public'/>", "[/f]"),
     // The tag is found where plugins write it, in an attribute and in a script.
     (
         "<a data-n='<esi:include src=\"/?lsesi=nonce\"/>'>",
@@ -260,4 +269,16 @@ proptest! {
     fn text_without_esi_is_unchanged(text in "[a-z<>!\\[\\]/ -]{0,80}") {
         prop_assert_eq!(parse_pieces([text.as_bytes()].into_iter()), text);
     }
+}
+
+#[test]
+fn tags_beyond_the_limit_are_dropped_and_reported_once() {
+    let tag = "<esi:include src='/f'/>";
+    let page = |tags: usize| tag.repeat(tags) + "end";
+    let parse = |text: String| parse_pieces([text.as_bytes()].into_iter());
+    let whole = "[/f]".repeat(MAX_INCLUDE_TAGS);
+    assert_eq!(parse(page(MAX_INCLUDE_TAGS)), format!("{whole}end"));
+    let cut = format!("{whole}[dropped]end");
+    assert_eq!(parse(page(MAX_INCLUDE_TAGS + 1)), cut);
+    assert_eq!(parse(page(MAX_INCLUDE_TAGS + 500)), cut);
 }

@@ -4,12 +4,14 @@
 //!
 //! - [`request`]: the decision before the lookup; [`response`]: the decision before storing, which creates a
 //!   [`Storable`].
+//! - [`private`]: the decision before storing a response for its own visitor alone.
 //! - [`freshness`]: the freshness of a stored response at a given time.
 
 mod facts;
 pub mod freshness;
 mod lifetime;
 mod litespeed;
+pub mod private;
 pub mod request;
 pub mod response;
 
@@ -62,6 +64,15 @@ pub struct CacheRules {
     pub keep_tags: bool,
     /// `[site.esi]`: which fragments pages may include; `None` if no tags are processed.
     pub esi: Option<EsiRules>,
+    /// `[site.private]`: how visitors are identified for private pages; `None` if no private page is stored.
+    pub private: Option<PrivateRules>,
+}
+
+/// `[site.private]`: the cookies that identify a visitor.
+#[derive(Clone, Debug, Default)]
+pub struct PrivateRules {
+    /// `cookies`: names of cookies; a `*` at the end matches any ending. If there are none, the preset's count.
+    pub cookies: Vec<String>,
 }
 
 impl CacheRules {
@@ -86,6 +97,7 @@ impl Default for CacheRules {
             never: Vec::new(),
             keep_tags: false,
             esi: None,
+            private: None,
         }
     }
 }
@@ -118,6 +130,20 @@ impl CacheRules {
     pub fn is_cookie_of_fragments(&self, name: &[u8]) -> bool {
         let esi = self.esi.as_ref();
         esi.is_some_and(|esi| esi.is_cookie_of_fragments(name))
+    }
+
+    /// Returns whether a cookie of this name, read as PHP reads it, identifies a visitor who has private pages.
+    pub fn is_visitor_cookie(&self, name: &[u8]) -> bool {
+        let Some(private) = &self.private else {
+            return false;
+        };
+        match &private.cookies[..] {
+            [] => {
+                let mut known = self.preset.visitor_cookies.iter();
+                known.any(|pattern| pattern.matches(name))
+            }
+            own => own.iter().any(|pattern| matches_pattern(pattern, name)),
+        }
     }
 
     /// Returns the longest lifetime in seconds: the site's or the application's.

@@ -15,6 +15,8 @@ pub struct RequestGate<'r> {
     bypass: Option<Pass>,
     /// Whether the request is for a fragment of pages, which may read cookies that pages do not read.
     is_fragment: bool,
+    /// Whether the response is looked for among the visitor's own, whose keys contain the cookies.
+    is_private: bool,
     /// The name of the cookie that caused the bypass, as PHP reads it.
     pub cookie: Option<Vec<u8>>,
     /// Whether the request has `Range` or a conditional header such as `If-None-Match`. If so, [`crate::serve`] must
@@ -37,6 +39,7 @@ impl<'r> RequestGate<'r> {
             rules,
             bypass: why,
             is_fragment: false,
+            is_private: false,
             cookie: None,
             conditional: false,
         }
@@ -46,6 +49,12 @@ impl<'r> RequestGate<'r> {
     /// it. To be called before the headers are checked.
     pub fn set_fragment(&mut self) {
         self.is_fragment = true;
+    }
+
+    /// Takes into account that a private page is looked for, whose key contains the cookies. To be called before the
+    /// headers are checked.
+    pub fn set_private(&mut self) {
+        self.is_private = true;
     }
 
     /// Takes another path of the same page into account: the route that a front controller reads from `PATH_INFO`.
@@ -112,11 +121,12 @@ impl<'r> RequestGate<'r> {
     fn check_cookies(&mut self, line: &[u8]) -> Result<(), Pass> {
         for name in cookie::names(line) {
             let name = name.map_err(|_| Pass::UnreadableCookie)?;
-            if !self.is_fragment && self.rules.is_cookie_of_fragments(&name) {
+            if self.is_private || (!self.is_fragment && self.rules.is_cookie_of_fragments(&name)) {
                 continue;
             }
             let sessions = self.rules.preset.session_cookies;
-            if sessions.iter().any(|known| known.matches(&name)) {
+            let is_session = sessions.iter().any(|known| known.matches(&name));
+            if is_session || self.rules.is_visitor_cookie(&name) {
                 self.cookie = Some(name.into_owned());
                 return Err(Pass::SessionCookie);
             }

@@ -105,13 +105,12 @@ fn never_stored(name: &[u8]) -> bool {
     NEVER.iter().any(|never| name.eq_ignore_ascii_case(never)) || tags::is_instruction(name)
 }
 
-/// Decides whether a response may be stored, for how long and under which key.
-pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Result<Storable, Pass> {
+/// Checks what no kind of stored page may be. `clean` adds what is stricter here than RFC 9111.
+pub(super) fn check_kind(response: &ResponseFacts<'_>, clean: bool) -> Result<(), Pass> {
     let ResponseFacts { status, fields, .. } = *response;
     if let Some(effect) = response.effect {
         return Err(effect);
     }
-    let clean = rules.scheme == CacheScheme::CleanRoom;
     let has = |name: &'static [u8]| field::first(fields, name).is_some();
     // This holds even if the response is `public`: a stored cookie would give one visitor's session to all.
     if has(b"set-cookie") || (clean && has(b"set-cookie2")) {
@@ -137,6 +136,14 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
     if lines.sum::<usize>() > MAX_HEAD_BYTES {
         return Err(Pass::HeadTooLarge);
     }
+    Ok(())
+}
+
+/// Decides whether a response may be stored, for how long and under which key.
+pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Result<Storable, Pass> {
+    let fields = response.fields;
+    let clean = rules.scheme == CacheScheme::CleanRoom;
+    check_kind(response, clean)?;
     check_other_dialects(fields, rules)?;
     let targeted = control::targeted(fields);
     let is_targeted = targeted.is_some();
@@ -145,11 +152,24 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
     let vary = vary(fields, clean)?;
     let accel = control::accel_expires(fields, response.received);
     let freshness = freshness(response, rules, &directives, is_targeted, accel)?;
+    let mut storable = storable(response, rules, freshness)?;
+    storable.vary = vary;
+    storable.omitted.extend(directives.no_cache_fields);
+    Ok(storable)
+}
+
+/// Returns the proof for a response that passed all checks of its headers, without what it varies by.
+pub(super) fn storable(
+    response: &ResponseFacts<'_>,
+    rules: &CacheRules,
+    freshness: Freshness,
+) -> Result<Storable, Pass> {
+    let fields = response.fields;
     let announced = match field::all(fields, b"content-length").count() {
         1 => field::first(fields, b"content-length").and_then(field::seconds),
         _ => None,
     };
-    let mut left_out = directives.no_cache_fields;
+    let mut left_out = Vec::new();
     if !rules.keep_tags {
         left_out.extend(tags::TAG_HEADERS.iter().map(|name| name.to_vec()));
     }
@@ -165,7 +185,7 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
     }
     Ok(Storable {
         freshness,
-        vary,
+        vary: Vec::new(),
         omitted: left_out,
         tags: Tags::from_headers(fields)?,
         max_object: rules.max_object,
@@ -180,7 +200,7 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
 fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result<(), Pass> {
     if let Some(said) = parse_litespeed_control(fields) {
         // A page with tags that nothing processes must not be stored.
-        if said.forbids || (said.has_esi && rules.esi.is_none()) {
+        if said.forbids || said.is_private || (said.has_esi && rules.esi.is_none()) {
             return Err(Pass::DoNotCachePage);
         }
     }

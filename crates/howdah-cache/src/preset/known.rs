@@ -180,6 +180,7 @@ pub const TRACKING_PARAMETERS: &[NamePattern] = &[
 pub(super) static FALLBACK: Preset = Preset {
     name: "php",
     session_cookies: &[SESSION],
+    visitor_cookies: &[SESSION],
     harmless_cookies: &[],
     never_segments: &[],
     never_parameters: &[],

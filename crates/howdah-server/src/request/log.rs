@@ -37,7 +37,7 @@ impl Front {
         let counted = CountedRequest {
             path: ctx.request.path(),
             status,
-            from_cache: matches!(record.cache, Some(CacheVerdict::Hit { .. })),
+            from_cache: record.cache.is_some_and(CacheVerdict::is_hit),
         };
         if counted.from_cache {
             self.counters.count_cache_hit();
