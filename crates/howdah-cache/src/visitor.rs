@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use percent_encoding::percent_decode;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use crate::cookie::pairs;
+use crate::cookie::{CookiePair, pairs};
 use crate::key::PageKey;
 use crate::policy::CacheRules;
 
@@ -57,6 +57,21 @@ pub fn is_bound_header(name: &[u8]) -> bool {
     !UNBOUND_HEADERS
         .iter()
         .any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// Returns whether a response sets or deletes a cookie that identifies a visitor.
+pub fn sets_visitor_cookie<'h>(
+    rules: &CacheRules,
+    mut headers: impl Iterator<Item = (&'h [u8], &'h [u8])>,
+) -> bool {
+    headers.any(|(name, value)| {
+        let is_own = |(_, name, _): CookiePair<'_>| match name {
+            Ok(name) => rules.is_visitor_cookie(&name),
+            // A browser may read the name differently.
+            Err(_) => rules.private.is_some(),
+        };
+        name.eq_ignore_ascii_case(b"set-cookie") && pairs(value).next().is_some_and(is_own)
+    })
 }
 
 /// The hash of one cookie that identifies a visitor of one site.
@@ -162,9 +177,8 @@ impl VisitorKey {
                 continue;
             }
             for (raw, name, value) in pairs(value) {
-                let is_harmless = |name: &[u8]| {
-                    rules.ignores_cookie(name) && !rules.is_visitor_cookie(name)
-                };
+                let is_harmless =
+                    |name: &[u8]| rules.ignores_cookie(name) && !rules.is_visitor_cookie(name);
                 if name.is_ok_and(|name| is_harmless(&name)) {
                     continue;
                 }

@@ -31,15 +31,25 @@ fn visitor_is_identified_by_the_values_of_the_named_cookies() {
     let identity = |line: &str| cookies(&key, line).identity().map(<[_]>::to_vec);
     let ann = identity(&format!("sid={ANN}")).expect("one visitor");
     assert_eq!(ann.len(), 1);
-    assert_eq!(identity(&format!("a=b; sid={ANN}; theme=x")), Some(ann.clone()));
+    assert_eq!(
+        identity(&format!("a=b; sid={ANN}; theme=x")),
+        Some(ann.clone())
+    );
     // PHP decodes the value.
-    assert_eq!(identity(&format!("sid=%30{}", &ANN[1..])), Some(ann.clone()));
+    assert_eq!(
+        identity(&format!("sid=%30{}", &ANN[1..])),
+        Some(ann.clone())
+    );
     assert_ne!(identity(&format!("sid={BOB}")), Some(ann.clone()));
     assert_ne!(identity(&format!("login_1={ANN}")), Some(ann.clone()));
     let both = identity(&format!("sid={ANN}; login_1={BOB}")).expect("one visitor");
     assert!(both.len() == 2 && both.contains(&ann[0]));
     // Another site of the same server, and another process, have other tokens.
-    let elsewhere = key.cookies("blog", &rules(), headers(&[("Cookie", &format!("sid={ANN}"))]));
+    let elsewhere = key.cookies(
+        "blog",
+        &rules(),
+        headers(&[("Cookie", &format!("sid={ANN}"))]),
+    );
     assert_ne!(elsewhere.identity(), Some(&ann[..]));
     let other = cookies(&VisitorKey::default(), &format!("sid={ANN}"));
     assert_ne!(other.identity(), Some(&ann[..]));
@@ -66,7 +76,10 @@ fn doubtful_cookies_identify_nobody_and_are_known_to_writes() {
     for line in ["", "a=b", "sid=", "sid", "sid=short", &format!("SID={ANN}")] {
         assert_eq!(cookies(&key, line).identity(), None, "{line}");
     }
-    let two_lines = [("Cookie", &*format!("sid={ANN}")), ("cookie", &*format!("sid={BOB}"))];
+    let two_lines = [
+        ("Cookie", &*format!("sid={ANN}")),
+        ("cookie", &*format!("sid={BOB}")),
+    ];
     let found = key.cookies("shop", &rules(), headers(&two_lines));
     assert_eq!((found.identity(), found.tokens().len()), (None, 2));
     let very_long = format!("sid={}", "x".repeat(60_000));
@@ -94,7 +107,13 @@ fn key_contains_everything_that_may_change_the_response() {
         url.make(&of, &query).unwrap();
         let found = secret.cookies("shop", &rules(), headers(lines));
         let visitor = found.identity().unwrap();
-        secret.page_key(&url, visitor, &rules(), headers(lines), (configuration, facts))
+        secret.page_key(
+            &url,
+            visitor,
+            &rules(),
+            headers(lines),
+            (configuration, facts),
+        )
     };
     let base = [("Cookie", &sid[..]), ("User-Agent", "A")];
     let own = key(&base, &[b"127.0.0.1"], 1, "/");
@@ -124,4 +143,21 @@ fn key_contains_everything_that_may_change_the_response() {
     // The value itself is not in the key.
     let contains = |text: &str| own.windows(text.len()).any(|part| part == text.as_bytes());
     assert!(!contains(ANN) && contains("/"));
+}
+
+#[test]
+fn logout_is_recognised_by_the_cookies_that_a_response_sets() {
+    let sets = |value: &str| sets_visitor_cookie(&rules(), headers(&[("Set-Cookie", value)]));
+    for value in [
+        "sid=x",
+        "sid=deleted; expires=Thu, 01 Jan 1970 00:00:01 GMT; path=/",
+        "login_7=; Max-Age=0",
+        "%73id=x",
+        "a%00b=x",
+    ] {
+        assert!(sets(value), "{value}");
+    }
+    for value in ["theme=sid", "x=1; sid=2", "SID=x", ""] {
+        assert!(!sets(value), "{value}");
+    }
 }

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use howdah_executor::PoolMode;
-use howdah_server::cache::{CacheConfig, CacheScheme, EsiPath, EsiRules, PRESETS, Preset};
+use howdah_server::cache::{
+    CacheConfig, CacheScheme, EsiPath, EsiRules, PRESETS, Preset, PrivateRules,
+};
 use howdah_site::cache_config::{PurgeAccess, PurgeToken};
 use howdah_site::docroot::path::UrlPath;
 use howdah_site::site::config::SiteConfig;
@@ -122,12 +124,23 @@ pub fn configure_site(
     cache.rules.preset = preset(section, site);
     cache.rules.never = never_cached_paths(section);
     cache.rules.esi = esi(section);
+    cache.rules.private = private(top, section, &cache);
     cache.purge = purge_access(section);
     let scheme = word.as_ref().and_then(|word| scheme(word));
     let (Some(word), Some(scheme)) = (word, scheme) else {
-        if section.has("esi") {
-            let message = "esi: tags are processed with the page cache alone; set `cache`";
-            section.file().mistake(section.place_of("esi"), message);
+        for (table, message) in [
+            (
+                "esi",
+                "esi: tags are processed with the page cache alone; set `cache`",
+            ),
+            (
+                "private",
+                "private: pages are stored with the page cache alone; set `cache`",
+            ),
+        ] {
+            if section.has(table) {
+                section.file().mistake(section.place_of(table), message);
+            }
         }
         return;
     };
@@ -187,6 +200,50 @@ fn esi(section: &ConfigSection<'_>) -> Option<EsiRules> {
             continue;
         }
         rules.cookies.push(text.value);
+    }
+    Some(rules)
+}
+
+/// Returns `[site.private]`, if the site has the table. `cache` has the site's other settings.
+fn private(
+    top: &ConfigSection<'_>,
+    section: &ConfigSection<'_>,
+    cache: &CacheConfig,
+) -> Option<PrivateRules> {
+    if !section.has("private") {
+        return None;
+    }
+    if top.section("fleet", "fleet").text("valkey").is_some() {
+        let message = "private: the members of a fleet do not tell each other what a visitor has written, so they cannot store private pages; remove the table";
+        section.file().mistake(section.place_of("private"), message);
+    }
+    let table = section.section("private", "site.private");
+    let mut rules = PrivateRules::default();
+    for text in table.texts("cookies") {
+        if text.value.trim_matches('*').is_empty() {
+            let message = format!(
+                "cookies: `{}` matches every cookie, but only some cookies identify a visitor",
+                text.value.escape_debug()
+            );
+            table.file().mistake(text.place, message);
+            continue;
+        }
+        if cache.rules.ignores_cookie(text.value.as_bytes()) {
+            let message = format!(
+                "cookies: `{}` is also a cookie that the page cache ignores, so it cannot identify a visitor",
+                text.value.escape_debug()
+            );
+            table.file().mistake(text.place, message);
+            continue;
+        }
+        rules.cookies.push(text.value);
+    }
+    if !table.has("cookies") && cache.rules.preset.visitor_cookies.is_empty() {
+        let message = format!(
+            "cookies: name the cookies that identify a visitor, such as the session's; the preset `{}` knows none",
+            cache.rules.preset.name
+        );
+        table.file().mistake(table.place.clone(), message);
     }
     Some(rules)
 }

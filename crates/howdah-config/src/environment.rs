@@ -163,7 +163,9 @@ pub fn documented_variable(spec: &OptionSpec) -> Option<String> {
 
 fn option_variable(spec: &OptionSpec) -> Option<String> {
     let section = match spec.section {
-        "site.certificate" | "site.esi" | "site.rule" | "site.rule.not" => return None,
+        "site.certificate" | "site.esi" | "site.private" | "site.rule" | "site.rule.not" => {
+            return None;
+        }
         "pool.*" => "pool_name",
         section => section,
     };

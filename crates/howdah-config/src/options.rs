@@ -125,6 +125,10 @@ pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
         "Edge side includes (ESI): the front replaces the tags of pages by fragments while it sends a page ([esi.md](esi.md)). Without this table, no tags are processed. The site needs `cache`.",
     ),
     (
+        "site.private",
+        "Private pages: responses that the application marks with `X-LiteSpeed-Cache-Control: private,max-age=N` are stored for their visitor alone ([cache.md](cache.md#private-pages)). Without this table, no such response is stored. The site needs `cache`, and a server of a fleet cannot have it.",
+    ),
+    (
         "site.rule",
         "Rules, which are applied in order. At most one of `path`, `prefix`, `glob` and `regex` selects the URL paths; a rule with none of them applies to all paths. A rule has one action, such as `redirect`, `deny` or `proxy`; the limits of clients (`limit`, `rate`, `connections`, `processes`) count as one action together. A rule without such an action may combine `set_header`, `add_header`, `cache_control` and `type`.",
     ),
@@ -577,6 +581,7 @@ options! {
         "cache_keep_tags": OptionKind::OnOff, "off" => cache!(rules.keep_tags),
             "Send `Surrogate-Key`, `Cache-Tag` and the related headers to clients.", "Useful for a CDN in front of Howdah that purges by tags.";
         "esi": OptionKind::Table, "", "The table `[site.esi]`, described below.", "Useful for pages that differ only in a few places for each visitor.";
+        "private": OptionKind::Table, "", "The table `[site.private]`, described below.", "Useful for applications that send `X-LiteSpeed-Cache-Control: private`.";
         "certificate": OptionKind::Sections, "", "The certificates of the site, as tables `[[site.certificate]]`.", "Useful for HTTPS.";
         "https_redirect": OptionKind::OnOff, "off", "Redirect requests without TLS to `https://`.", "Nearly every site with HTTPS needs it.";
         "hsts": OptionKind::Text, "",
@@ -599,6 +604,11 @@ options! {
         "cookies": OptionKind::Texts, "",
             "Cookies that only fragments read (`*` at the end matches all cookies that begin so). A page is served from the cache to visitors with such cookies; a fragment is not.",
             "Needed for fragments that depend on a session: name the session's cookie.";
+    }
+    "site.private" ANY {
+        "cookies": OptionKind::Texts, "",
+            "The cookies that identify a visitor (`*` at the end matches all cookies that begin so). By default, these are the cookies that the preset knows, such as `wordpress_logged_in*` for WordPress and `PHPSESSID` for an unknown application. A value that identifies a visitor has at least 16 bytes.",
+            "Needed for sessions with a name of their own.";
     }
     "site.rule" ANY {
         "path": OptionKind::Text, "", "Matches exactly this path.", "Useful for single pages.";

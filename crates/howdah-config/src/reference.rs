@@ -17,7 +17,7 @@ fn markdown() -> String {
         let title = match *section {
             "" => "Top level".to_owned(),
             "pool.*" => "`[pool.NAME]`".to_owned(),
-            "site.esi" => "`[site.esi]`".to_owned(),
+            "site.esi" | "site.private" => format!("`[{section}]`"),
             name if name.starts_with("site") => format!("`[[{name}]]`"),
             name => format!("`[{name}]`"),
         };

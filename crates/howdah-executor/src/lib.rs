@@ -277,6 +277,11 @@ pub trait Executor: Send + Sync {
     fn accepts_unknown_length(&self) -> bool {
         true
     }
+
+    /// Returns whether the pool's processes report to the request's [`EffectSink`] what a run does besides its response.
+    fn reports_effects(&self) -> bool {
+        true
+    }
 }
 
 /// Receives the messages that scripts and PHP processes write. The server's error log implements it.

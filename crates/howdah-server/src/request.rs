@@ -28,6 +28,7 @@ mod limits;
 mod local_response;
 mod log;
 mod pending_response;
+mod private_run;
 mod proxy;
 mod script;
 mod status;

@@ -148,15 +148,47 @@ mod tests {
         for (lines, tagged, expected) in [
             (&[ASKS][..], false, Private(60)),
             // PHP sends these headers for a script that opens a session.
-            (&[ASKS, ("Cache-Control", "no-store, no-cache")], false, Private(60)),
-            (&[("X-LiteSpeed-Cache-Control", "private")], false, Private(0)),
-            (&[("X-LiteSpeed-Cache-Control", "Private, s-maxage=9")], false, Private(9)),
-            (&[("X-LiteSpeed-Cache-Control", "private,no-cache")], false, Nothing),
-            (&[("X-LiteSpeed-Cache-Control", "shared,private,max-age=9")], false, Nothing),
-            (&[("X-LiteSpeed-Cache-Control", "public,max-age=9")], false, Public),
+            (
+                &[ASKS, ("Cache-Control", "no-store, no-cache")],
+                false,
+                Private(60),
+            ),
+            (
+                &[("X-LiteSpeed-Cache-Control", "private")],
+                false,
+                Private(0),
+            ),
+            (
+                &[("X-LiteSpeed-Cache-Control", "Private, s-maxage=9")],
+                false,
+                Private(9),
+            ),
+            (
+                &[("X-LiteSpeed-Cache-Control", "private,no-cache")],
+                false,
+                Nothing,
+            ),
+            (
+                &[("X-LiteSpeed-Cache-Control", "shared,private,max-age=9")],
+                false,
+                Nothing,
+            ),
+            (
+                &[("X-LiteSpeed-Cache-Control", "public,max-age=9")],
+                false,
+                Public,
+            ),
             (&[("Cache-Control", "private, max-age=60")], false, Nothing),
-            (&[("Cache-Control", "private, max-age=60")], true, Private(60)),
-            (&[("Cache-Control", "private, no-store, max-age=60")], true, Nothing),
+            (
+                &[("Cache-Control", "private, max-age=60")],
+                true,
+                Private(60),
+            ),
+            (
+                &[("Cache-Control", "private, no-store, max-age=60")],
+                true,
+                Nothing,
+            ),
             (&[("Cache-Control", "private")], true, Nothing),
             (&[("Cache-Control", "max-age=60")], true, Nothing),
             (&[("Cache-Control", "public, max-age=60")], true, Public),
@@ -181,7 +213,10 @@ mod tests {
         ] {
             assert_eq!(decide(&[ASKS, line], 200), Err(why), "{line:?}");
         }
-        for line in [("Vary", "Cookie, User-Agent, Accept"), ("X-LiteSpeed-Vary", "cookie=a")] {
+        for line in [
+            ("Vary", "Cookie, User-Agent, Accept"),
+            ("X-LiteSpeed-Vary", "cookie=a"),
+        ] {
             assert_eq!(decide(&[ASKS, line], 200), Ok(60), "{line:?}");
         }
         for (status, why) in [

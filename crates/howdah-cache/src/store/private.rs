@@ -84,6 +84,13 @@ pub struct PrivateRender {
     begun_at: u64,
 }
 
+impl PrivateRender {
+    /// Returns whether the visitor has written, logged out or been purged since the run began.
+    pub fn is_outdated(&self) -> bool {
+        self.store.lock().is_outdated(self)
+    }
+}
+
 impl Drop for PrivateRender {
     fn drop(&mut self) {
         let mut state = self.store.lock();
@@ -127,6 +134,11 @@ impl PrivateStore {
         state.configuration
     }
 
+    /// Returns the longest body that may fit, in bytes.
+    pub fn max_body_bytes(&self) -> u64 {
+        self.lock().capacity / VISITOR_SHARE
+    }
+
     /// Records that a run for this visitor begins. Call it before PHP starts.
     pub fn begin_render(self: &Arc<Self>, visitor: &[VisitorToken]) -> PrivateRender {
         let mut state = self.lock();
@@ -164,12 +176,8 @@ impl PrivateStore {
         generations: &Generations,
     ) -> Result<(), Pass> {
         let mut state = self.lock();
-        let is_outdated = |token: &VisitorToken| {
-            let visitor = state.visitors.get(token);
-            visitor.is_none_or(|visitor| visitor.forgotten_at > render.begun_at)
-        };
         let validity = generations.validity_of(page.born, &page.url_key, &page.tags);
-        if render.visitor.iter().any(is_outdated) || validity != PageValidity::Valid {
+        if state.is_outdated(render) || validity != PageValidity::Valid {
             return Err(Pass::OutdatedRender);
         }
         let bytes = entry_bytes(&page, key, &render.visitor);
@@ -238,13 +246,14 @@ fn entry_bytes(page: &Object, key: &[u8], visitor: &[VisitorToken]) -> u64 {
 }
 
 impl StoreState {
-    fn insert(
-        &mut self,
-        key: Arc<[u8]>,
-        page: Arc<Object>,
-        visitor: &[VisitorToken],
-        bytes: u64,
-    ) {
+    fn is_outdated(&self, render: &PrivateRender) -> bool {
+        render.visitor.iter().any(|token| {
+            let visitor = self.visitors.get(token);
+            visitor.is_none_or(|visitor| visitor.forgotten_at > render.begun_at)
+        })
+    }
+
+    fn insert(&mut self, key: Arc<[u8]>, page: Arc<Object>, visitor: &[VisitorToken], bytes: u64) {
         for token in visitor {
             let visitor = self.visitors.entry(*token).or_default();
             visitor.pages.insert(key.clone());

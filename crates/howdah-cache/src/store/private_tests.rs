@@ -58,7 +58,10 @@ fn page_is_found_until_its_visitor_is_forgotten() {
     let (ann, bob) = (ann(&store), bob(&store));
     put(&store, &ann, "a", object(&[], "A")).unwrap();
     put(&store, &bob, "b", object(&[], "B")).unwrap();
-    assert_eq!(store.find(b"a", &Generations::default(), 1).unwrap().body, "A");
+    assert_eq!(
+        store.find(b"a", &Generations::default(), 1).unwrap().body,
+        "A"
+    );
     assert_eq!((store.usage().pages, store.pages_of(&ann).len()), (2, 1));
     store.forget(&ann);
     assert!(!has(&store, "a") && has(&store, "b"));

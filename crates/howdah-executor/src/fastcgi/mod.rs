@@ -163,6 +163,10 @@ impl Executor for FastCgiPool {
         false
     }
 
+    fn reports_effects(&self) -> bool {
+        false
+    }
+
     fn status(&self) -> PoolStatus {
         let shared = &self.shared;
         let now = Instant::now();

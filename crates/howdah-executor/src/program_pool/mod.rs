@@ -165,6 +165,10 @@ impl Executor for ProgramPool {
         self.shared.client.accepts_unknown_length()
     }
 
+    fn reports_effects(&self) -> bool {
+        false
+    }
+
     fn status(&self) -> PoolStatus {
         let shared = &self.shared;
         let mut status = shared.client.status();

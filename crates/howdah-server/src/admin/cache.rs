@@ -17,6 +17,16 @@ pub(super) fn append_text(out: &mut String, cache: &CacheStatus) {
         cache.capacity / 1024,
         cache.evictions
     );
+    if let Some(private) = &cache.private {
+        let _ = writeln!(
+            out,
+            "  private pages: {}, {} of {} KB, {} evicted",
+            private.pages,
+            private.bytes / 1024,
+            private.capacity / 1024,
+            private.evictions
+        );
+    }
     if let Some(disk) = &cache.disk {
         cache_disk::append_text(out, disk);
     }
@@ -35,6 +45,13 @@ pub(super) fn append_text(out: &mut String, cache: &CacheStatus) {
             site.hit_permille / 10,
             site.hit_permille % 10
         );
+        if cache.private.is_some() {
+            let _ = writeln!(
+                out,
+                "    private pages: {} hits, {} stored",
+                site.private_hits, site.private_stored
+            );
+        }
         append_checks(out, site);
         append_counts(out, "    not from the cache", site.passes.iter().cloned());
         if let Some(text) = site.fitness.message() {
@@ -71,6 +88,11 @@ pub(super) fn append_metrics(m: &mut MetricsText, cache: &CacheStatus) {
     m.single("howdah_cache_entries", cache.entries);
     m.single("howdah_cache_bytes", cache.bytes);
     m.single("howdah_cache_evictions_total", cache.evictions);
+    if let Some(private) = &cache.private {
+        m.single("howdah_cache_private_entries", private.pages);
+        m.single("howdah_cache_private_bytes", private.bytes);
+        m.single("howdah_cache_private_evictions_total", private.evictions);
+    }
     let mut requests = m.family("howdah_cache_requests_total");
     for site in &cache.sites {
         for (result, n) in [
@@ -79,6 +101,10 @@ pub(super) fn append_metrics(m: &mut MetricsText, cache: &CacheStatus) {
             ("stored", site.stored),
         ] {
             requests.add(&[&site.site, result], n);
+        }
+        if cache.private.is_some() {
+            requests.add(&[&site.site, "private_hit"], site.private_hits);
+            requests.add(&[&site.site, "private_stored"], site.private_stored);
         }
     }
     let mut passes = m.family("howdah_cache_passes_total");

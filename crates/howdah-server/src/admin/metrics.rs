@@ -154,7 +154,10 @@ families! {
         howdah_cache_entries Gauge [] "Pages and variants in memory.";
         howdah_cache_bytes Gauge [] "Size of the pages and variants in memory.";
         howdah_cache_evictions_total Counter [] "Pages evicted from memory.";
-        howdah_cache_requests_total Counter [site, result] "Requests by the cache's result: hit, stale or stored.";
+        howdah_cache_private_entries Gauge [] "Private pages in memory.";
+        howdah_cache_private_bytes Gauge [] "Size of the private pages in memory.";
+        howdah_cache_private_evictions_total Counter [] "Private pages evicted from memory.";
+        howdah_cache_requests_total Counter [site, result] "Requests by the cache's result: hit, stale or stored; private_hit or private_stored for a page of the visitor's own.";
         howdah_cache_passes_total Counter [site, name] "Requests that bypassed the cache, by reason.";
         howdah_cache_purges_total Counter [site] "Purges, and writes that invalidated pages.";
         howdah_cache_checks_total Counter [site, result] "Stored pages compared with a fresh response, in a dry run or by the shadow check.";

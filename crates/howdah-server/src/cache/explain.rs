@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use super::fleet::FleetExplanation;
 use super::lookup::{self, Lookup, Variant};
-use super::{PageCache, SiteCache, now, subrequest};
+use super::{PageCache, SiteCache, now, private_page, subrequest};
 use howdah_site::client_address::Client;
-use howdah_site::site::Sites;
+use howdah_site::site::{Site, Sites};
 
 /// A description of what happens to a request.
 #[derive(Debug, Serialize)]
@@ -118,6 +118,7 @@ pub(super) fn explain_here(
         }
         Lookup::None(key) => describe_missing(&mut out, cache, part, &key, &request),
     };
+    describe_private(&mut out, cache, part, site, &request, &client);
     if writes_matter {
         for write in part.reasons.writes() {
             let _ = writeln!(
@@ -168,6 +169,55 @@ fn describe_stored(out: &mut String, page: &Object, state: PageState) {
     );
     for tag in &page.tags {
         let _ = writeln!(out, "tag: {}", tag.escape_ascii());
+    }
+}
+
+/// Describes the visitor's own pages, in a site that stores such pages. The request of an explanation has neither the
+/// visitor's address nor the browser's headers, so all stored pages of the visitor with this URL are described.
+fn describe_private(
+    out: &mut String,
+    cache: &PageCache,
+    part: &SiteCache,
+    site: &Site,
+    request: &RequestHead,
+    client: &Client<'_>,
+) {
+    if part.rules().private.is_none() {
+        return;
+    }
+    let url = match lookup::private_url(part, site, request, client) {
+        Ok(url) => url,
+        Err(why) => {
+            let _ = writeln!(out, "no private page: {why}: {}", why.meaning());
+            return;
+        }
+    };
+    let visitor = private_page::visitor_of(cache, part, site, request);
+    let Some(visitor) = visitor.identity() else {
+        let why = Pass::VisitorUnidentified;
+        let _ = writeln!(out, "no private page: {why}: {}", why.meaning());
+        return;
+    };
+    let pages = cache.private.store.pages_of(visitor);
+    let _ = writeln!(out, "this visitor has {} private pages", pages.len());
+    let url_key = url.key.as_bytes();
+    for page in pages.iter().filter(|page| page.url_key == url_key) {
+        if let Some(state) = page.state(&part.generations, now()) {
+            out.push_str("private page ");
+            describe_stored(out, page, state);
+        }
+    }
+    let key = private_page::reason_key(url_key);
+    if let Some(last) = part.reasons.last_unstored(&key) {
+        let ago = now().saturating_sub(last.at) / 1000;
+        let (pass, meaning) = (last.pass, last.pass.meaning());
+        let _ = writeln!(
+            out,
+            "a response was not stored as a private page {ago} s ago, because of {pass}: {meaning}"
+        );
+        if !last.text.is_empty() {
+            let _ = writeln!(out, "  {}", last.text);
+        }
     }
 }
 

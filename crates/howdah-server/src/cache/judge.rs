@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use howdah_cache::object::{Object, ObjectDraft};
+use howdah_cache::policy::private::decide_private;
 use howdah_cache::policy::response::{ResponseFacts, decide_storable};
-use howdah_cache::{Millis, Pass, Storable};
+use howdah_cache::{HeaderFields, Millis, Pass, Storable};
 use howdah_executor::ScriptHead;
 use howdah_http::message::ResponseHead;
 
@@ -70,22 +71,51 @@ impl JudgedHead {
         requested: Millis,
         authorized: bool,
     ) -> Result<Storable, Pass> {
+        self.check_origin()?;
+        let fields = header_slices(&self.lines);
+        let facts = self.facts(&fields, requested, authorized);
+        decide_storable(&facts, part.rules())
+    }
+
+    /// Asks the policy whether a response with this head may be stored for its visitor alone, for `lifetime` seconds.
+    pub fn judge_private(
+        &self,
+        part: &SiteCache,
+        requested: Millis,
+        lifetime: u64,
+    ) -> Result<Storable, Pass> {
+        self.check_origin()?;
+        let fields = header_slices(&self.lines);
+        let facts = self.facts(&fields, requested, false);
+        decide_private(&facts, part.rules(), lifetime)
+    }
+
+    /// Checks that the response belongs to the URL, and that no `.htaccess` file makes it depend on the visitor.
+    fn check_origin(&self) -> Result<(), Pass> {
         if self.local_redirect {
             // The response is that of another URL and is handled there.
             return Err(Pass::LocalRedirect);
         }
-        if self.varies_by_visitor {
-            return Err(Pass::Htaccess);
+        match self.varies_by_visitor {
+            true => Err(Pass::Htaccess),
+            false => Ok(()),
         }
-        let facts = ResponseFacts {
+    }
+
+    fn facts<'a>(
+        &self,
+        fields: &'a HeaderFields<'a>,
+        requested: Millis,
+        authorized: bool,
+    ) -> ResponseFacts<'a> {
+        ResponseFacts {
             status: self.status,
-            fields: &header_slices(&self.lines),
+            fields,
             authorized,
             requested,
             received: self.received_at,
             effect: None,
-        };
-        decide_storable(&facts, part.rules())
+        }
     }
 
     /// Gives a page without validators an entity tag made from its bytes, so a returning visitor gets a 304 from any

@@ -66,21 +66,10 @@ pub fn look_up(
     has_body: bool,
 ) -> Lookup {
     let rules = part.rules();
-    // The router refuses a path that it cannot parse; the cache need not handle it.
-    let Ok(path) = UrlPath::parse(request.path()) else {
-        return Pass::AmbiguousPath.into();
+    let gate = match request_gate(part, site, request, has_body, false) {
+        Ok(gate) => gate,
+        Err(why) => return why.into(),
     };
-    let mut gate = RequestGate::new(rules, request.method(), path.as_bytes(), has_body);
-    let esi = rules.esi.as_ref();
-    if esi.is_some_and(|esi| esi.allows(path.as_bytes(), request.query())) {
-        gate.set_fragment();
-    }
-    for route in site.routes_behind_script(path.as_bytes()) {
-        gate.check_path(&route);
-    }
-    for (name, value) in request.headers() {
-        gate.check_header(name, value);
-    }
     if let Err(why) = gate.verdict() {
         return Lookup::Pass {
             why,
@@ -88,7 +77,7 @@ pub fn look_up(
         };
     }
     KEY.with_borrow_mut(|key| {
-        if let Err(why) = make_key(key, part, site, request, client) {
+        if let Err(why) = make_key(key, part, site, request, client, drops_tracking(part)) {
             return why.into();
         }
         let rfc = rules.scheme == CacheScheme::Rfc;
@@ -109,6 +98,75 @@ pub fn look_up(
             PageLookup::NotFound => Lookup::None(Box::new(key.clone())),
         }
     })
+}
+
+/// Inspects a request up to its query. `is_private` says that a page of the visitor's own is looked for.
+fn request_gate<'r>(
+    part: &'r SiteCache,
+    site: &Site,
+    request: &RequestHead,
+    has_body: bool,
+    is_private: bool,
+) -> Result<RequestGate<'r>, Pass> {
+    let rules = part.rules();
+    // The router refuses a path that it cannot parse; the cache need not handle it.
+    let path = UrlPath::parse(request.path()).map_err(|_| Pass::AmbiguousPath)?;
+    let mut gate = RequestGate::new(rules, request.method(), path.as_bytes(), has_body);
+    let esi = rules.esi.as_ref();
+    if esi.is_some_and(|esi| esi.allows(path.as_bytes(), request.query())) {
+        gate.set_fragment();
+    }
+    if is_private {
+        gate.set_private();
+    }
+    for route in site.routes_behind_script(path.as_bytes()) {
+        gate.check_path(&route);
+    }
+    for (name, value) in request.headers() {
+        gate.check_header(name, value);
+    }
+    Ok(gate)
+}
+
+/// The URL of a page that may be a visitor's own.
+#[derive(Debug)]
+pub struct PrivateUrl {
+    /// The key of the URL as the script of the visitor's own request sees it.
+    pub key: Box<PageKey>,
+    /// Whether the request asks for a part of the page or sets conditions.
+    pub conditional: bool,
+}
+
+/// Returns the URL of a request without a body as the key of a visitor's own page. The cookies are not inspected.
+///
+/// # Errors
+/// Why the response cannot be such a page.
+pub fn private_url(
+    part: &SiteCache,
+    site: &Site,
+    request: &RequestHead,
+    client: &Client<'_>,
+) -> Result<PrivateUrl, Pass> {
+    let gate = request_gate(part, site, request, false, true)?;
+    gate.verdict()?;
+    if request.version() == HttpVersion::Http10 {
+        return Err(Pass::OldProtocol);
+    }
+    let mut key = Box::<PageKey>::default();
+    // The script of a visitor's own request sees tracking parameters as well.
+    make_key(&mut key, part, site, request, client, false)?;
+    match is_spelled_differently(&key, request, client) {
+        true => Err(Pass::AmbiguousUrl),
+        false => Ok(PrivateUrl {
+            key,
+            conditional: gate.conditional,
+        }),
+    }
+}
+
+/// Returns whether tracking parameters are omitted from the keys of shared pages.
+fn drops_tracking(part: &SiteCache) -> bool {
+    part.rules().scheme == CacheScheme::CleanRoom
 }
 
 /// Returns whether a script would see a different spelling of the URL than the key contains. Under `rfc` the page of a
@@ -209,6 +267,7 @@ fn make_key(
     site: &Site,
     request: &RequestHead,
     client: &Client<'_>,
+    drop_tracking: bool,
 ) -> Result<(), Pass> {
     let rules = part.rules();
     let url = Url {
@@ -219,7 +278,7 @@ fn make_key(
         query: request.query(),
     };
     let query = QueryRules {
-        drop_tracking: rules.scheme == CacheScheme::CleanRoom,
+        drop_tracking,
         ignored: &rules.ignore_query,
         excluded: rules.preset.never_parameters,
     };
@@ -234,7 +293,7 @@ pub fn key_of(
     client: &Client<'_>,
 ) -> Result<Box<PageKey>, Pass> {
     let mut key = Box::<PageKey>::default();
-    make_key(&mut key, part, site, request, client)?;
+    make_key(&mut key, part, site, request, client, drops_tracking(part))?;
     Ok(key)
 }
 

@@ -7,6 +7,8 @@
 //! - [`vendor_headers`]: cache instructions in headers of other vendors.
 //! - [`disk`]: the owners of pages on disk.
 //! - [`lookup`]: looks up a page before the script runs, or says why the cache is bypassed.
+//! - [`private_page`]: responses that are stored for their own visitor alone; [`visitor_effects`]: when they are
+//!   forgotten.
 //! - [`purge_protocol`]: purge requests over HTTP, and who may send them.
 //! - [`send`]: sends a stored page as a response.
 //! - [`render`]: renders a page for the cache, with a request that the server makes itself.
@@ -36,6 +38,7 @@ pub mod fitness;
 pub mod fleet;
 pub mod judge;
 pub mod lookup;
+pub mod private_page;
 pub mod purge_protocol;
 pub mod reasons;
 pub mod render;
@@ -46,6 +49,7 @@ pub mod subrequest;
 pub mod successor;
 pub mod tee;
 pub mod vendor_headers;
+pub mod visitor_effects;
 pub mod write;
 
 use std::num::NonZeroUsize;
@@ -57,12 +61,12 @@ use howdah_cache::admission::Admission;
 pub use howdah_cache::esi::{EsiPath, EsiRules};
 use howdah_cache::generation::{Force, Generations, Purge};
 use howdah_cache::pass::PassCounters;
-pub use howdah_cache::policy::{CacheRules, CacheScheme};
+pub use howdah_cache::policy::{CacheRules, CacheScheme, PrivateRules};
 pub use howdah_cache::preset::{PRESETS, Preset};
 use howdah_cache::status::CacheVerdict;
-use howdah_cache::store::MemoryStore;
 pub use howdah_cache::store::disk as disk_store;
 use howdah_cache::store::disk::{DiskSites, DiskStore};
+use howdah_cache::store::{MemoryStore, PrivateStore};
 use howdah_cache::{Millis, coalescer::Coalescer};
 use howdah_fleet::{Fleet, FleetStatus};
 use howdah_os::clock;
@@ -95,6 +99,8 @@ pub struct SiteCache {
     hits: ShardedCounter,
     stale: AtomicU64,
     stored: AtomicU64,
+    private_hits: AtomicU64,
+    private_stored: AtomicU64,
     passes: PassCounters,
     /// The fleet that this server is a member of.
     fleet: Option<Arc<Fleet>>,
@@ -142,6 +148,8 @@ impl SiteCache {
             hits: ShardedCounter::default(),
             stale: AtomicU64::new(0),
             stored: AtomicU64::new(0),
+            private_hits: AtomicU64::new(0),
+            private_stored: AtomicU64::new(0),
             passes: PassCounters::default(),
             unstored_renders: AtomicU32::new(0),
             epoch: AtomicU64::new(0),
@@ -162,6 +170,8 @@ impl SiteCache {
             CacheVerdict::Hit { ttl } if ttl < 0 => &self.stale,
             CacheVerdict::Hit { .. } => return self.hits.increment(),
             CacheVerdict::Stored { .. } | CacheVerdict::Validated => &self.stored,
+            CacheVerdict::PrivateHit { .. } => &self.private_hits,
+            CacheVerdict::PrivateStored => &self.private_stored,
             CacheVerdict::Pass(why) => return self.passes.add(why),
         }
         .fetch_add(1, Ordering::Relaxed);
@@ -195,10 +205,11 @@ impl SiteCache {
     /// Returns how many of a thousand requests were served from the store.
     fn hit_permille(&self) -> u64 {
         let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let hits = self.hits.sum() + n(&self.stale);
+        let hits = self.hits.sum() + n(&self.stale) + n(&self.private_hits);
         let passes: u64 = self.passes.counts().iter().map(|(_, n)| n).sum();
+        let stored = n(&self.stored) + n(&self.private_stored);
         (hits * 1000)
-            .checked_div(hits + n(&self.stored) + passes)
+            .checked_div(hits + stored + passes)
             .unwrap_or(0)
     }
 
@@ -216,6 +227,8 @@ impl SiteCache {
 pub struct PageCache {
     /// The store of pages in memory, with the disk below it if there is one.
     pub memory: MemoryStore,
+    /// The pages that are stored for single visitors.
+    pub private: PrivatePages,
     /// The renders in progress, so that each page is rendered once at a time.
     pub coalescer: Coalescer,
     /// Decides which pages are rendered, by the responses that visitors got.
@@ -230,11 +243,23 @@ pub struct PageCache {
     sites: Vec<Option<SiteCache>>,
 }
 
+/// The private pages of a configuration.
+#[derive(Debug)]
+pub struct PrivatePages {
+    /// The store, which all configurations share, because a run of a former configuration may still write what the pages
+    /// of the current one show.
+    pub store: Arc<PrivateStore>,
+    /// The number of the configuration, which is part of its keys.
+    pub configuration: u64,
+}
+
 /// What the page caches of all configurations of a process share.
 #[derive(Debug, Default)]
 pub struct CacheProcessState {
     /// What a configuration hands over to the next one.
     pub carried_generations: CarriedGenerations,
+    /// The pages that are stored for single visitors.
+    pub private: Arc<PrivateStore>,
     /// `[fleet]`: the fleet that this server is a member of.
     pub fleet: Option<Arc<Fleet>>,
     /// The process that takes over during an upgrade.
@@ -273,6 +298,24 @@ pub struct PageCacheConfig<'c> {
     pub encoding: &'c EncodingConfig,
 }
 
+/// Returns how much of `cache.memory` private pages may use: a quarter, if any site stores them.
+fn private_share(memory: u64, sites: &Sites, process: &CacheProcessState) -> u64 {
+    let mut configured = sites
+        .all()
+        .iter()
+        .filter_map(|site| site.config().cache.as_ref());
+    match configured.any(|config| stores_private_pages(config, process)) {
+        true => memory / 4,
+        false => 0,
+    }
+}
+
+/// Returns whether a site stores private pages. The members of a fleet do not, because no member would be told what a
+/// visitor writes on another one.
+fn stores_private_pages(config: &CacheConfig, process: &CacheProcessState) -> bool {
+    config.rules.private.is_some() && process.fleet.is_none()
+}
+
 /// Returns the longest body that a cache with this much memory stores, in bytes: one page must not evict most others,
 /// and pages that are read from disk have to fit.
 fn max_body_bytes(memory: u64) -> u64 {
@@ -303,9 +346,14 @@ impl PageCache {
             let owners = disk::owners(sites, encoding);
             Arc::new(DiskSites::new(disk.clone(), &owners))
         });
+        let private = private_share(memory, sites, process);
+        let memory = memory - private;
         let longest = max_body_bytes(memory);
         let within = |mut config: CacheConfig| {
             config.rules.max_object = longest;
+            if !stores_private_pages(&config, process) {
+                config.rules.private = None;
+            }
             SiteCache::new(config)
         };
         let mut parts: Vec<_> = sites
@@ -335,6 +383,10 @@ impl PageCache {
             process: process.clone(),
             closed_disk,
             memory: MemoryStore::with_disk(disk, memory, longest),
+            private: PrivatePages {
+                store: process.private.clone(),
+                configuration: process.private.begin_configuration(private),
+            },
             coalescer: Coalescer::default(),
             admission: Admission::default(),
             background: Arc::new(Semaphore::new(max_background_renders())),
@@ -355,12 +407,19 @@ impl PageCache {
     /// Returns the cache's part of the status page and the metrics.
     pub fn status(&self, sites: &Sites) -> CacheStatus {
         let usage = self.memory.usage();
+        let private = self.private.store.usage();
         let each = sites.all().iter().zip(&self.sites);
         CacheStatus {
             entries: usage.entries,
             bytes: usage.bytes,
             capacity: usage.capacity,
             evictions: usage.evictions,
+            private: (private.capacity > 0).then_some(PrivateStatus {
+                pages: private.pages,
+                bytes: private.bytes,
+                capacity: private.capacity,
+                evictions: private.evictions,
+            }),
             fleet: self.process.fleet.as_ref().map(|fleet| fleet.status()),
             disk: match self.memory.disk() {
                 Some(disk) => Some(disk.disk().usage().into()),
@@ -373,6 +432,8 @@ impl PageCache {
                     hits: cache.hits.sum(),
                     stale: cache.stale.load(Ordering::Relaxed),
                     stored: cache.stored.load(Ordering::Relaxed),
+                    private_hits: cache.private_hits.load(Ordering::Relaxed),
+                    private_stored: cache.private_stored.load(Ordering::Relaxed),
                     purges: cache.generations.now() - cache.first_generation,
                     passes: cache.passes.counts(),
                     hit_permille: cache.hit_permille(),
@@ -398,6 +459,9 @@ pub struct CacheStatus {
     pub capacity: u64,
     /// Pages evicted to make room for others.
     pub evictions: u64,
+    /// The pages of single visitors, if any site stores them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private: Option<PrivateStatus>,
     /// The disk store, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskStatus>,
@@ -406,6 +470,19 @@ pub struct CacheStatus {
     pub fleet: Option<FleetStatus>,
     /// The sites that have the cache on.
     pub sites: Vec<SiteCacheStatus>,
+}
+
+/// The private pages of all sites at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrivateStatus {
+    /// The number of pages.
+    pub pages: u64,
+    /// The bytes that the pages use at most, with their encoded forms.
+    pub bytes: u64,
+    /// The maximum of these bytes: a quarter of `cache.memory`.
+    pub capacity: u64,
+    /// Pages that were evicted to make room for others.
+    pub evictions: u64,
 }
 
 /// The page cache of one site at one moment.
@@ -419,6 +496,12 @@ pub struct SiteCacheStatus {
     pub stale: u64,
     /// Requests that were answered by a render that was stored.
     pub stored: u64,
+    /// Requests for which a page of the visitor's own was served.
+    #[serde(default)]
+    pub private_hits: u64,
+    /// Responses that were stored for their visitor alone.
+    #[serde(default)]
+    pub private_stored: u64,
     /// Purges of the site's pages, and writes that invalidated them.
     pub purges: u64,
     /// Requests that bypassed the cache, by reason.

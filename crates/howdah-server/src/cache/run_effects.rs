@@ -19,6 +19,7 @@ use howdah_executor::EffectSink;
 use howdah_proto::effect;
 use howdah_proto::effect::CALLED_FUNCTIONS_COLUMN;
 
+use super::visitor_effects::VisitorEffects;
 use super::{PageCache, SiteCache};
 use crate::script::pump::Confirmation;
 use howdah_site::site::Site;
@@ -42,6 +43,8 @@ pub struct RunEffects {
     pub form: OnceLock<Bytes>,
     /// The tags that the script set with `howdah_cache_tag()`.
     tags: Mutex<Tags>,
+    /// What the run changes for the visitor of its request.
+    pub visitor: VisitorEffects,
 }
 
 /// Why a page is not stored, and what caused it.
@@ -75,6 +78,7 @@ impl RunEffects {
             forbidden: OnceLock::new(),
             form: OnceLock::new(),
             tags: Mutex::default(),
+            visitor: VisitorEffects::default(),
         })
     }
 
@@ -120,6 +124,9 @@ impl RunEffects {
     /// pages of the site were invalidated.
     pub fn settle(&self) -> bool {
         let part = self.cache.site_by_number(self.site);
+        if let Some(part) = part {
+            self.visitor.settle(&self.cache, part);
+        }
         match part.filter(|part| self.has_written() && part.config.flush_on_write) {
             Some(part) => {
                 invalidate_site(part);
@@ -143,15 +150,34 @@ impl RunEffects {
     }
 
     fn forbid(&self, pass: Pass, text: &str) {
-        // Only the first cause counts.
-        let _ = self.forbidden.set(Cause {
+        let cause = Cause {
             pass,
             text: text.into(),
+        };
+        // A visitor's own page may show what is in the visitor's session.
+        if pass != Pass::SessionOpened {
+            self.visitor.forbid(cause.clone());
+        }
+        // Only the first cause counts.
+        let _ = self.forbidden.set(cause);
+    }
+
+    /// Takes a write into account that may change the visitor's own pages, such as a basket, even if no other page shows
+    /// it.
+    fn write_for_visitor(&self, part: &SiteCache, write: &effect::WriteEffect<'_>) {
+        self.visitor.note_change();
+        self.visitor.forbid(Cause {
+            pass: Pass::DatabaseWrite,
+            text: describe(write).into(),
         });
+        self.visitor.settle(&self.cache, part);
     }
 
     fn write(&self, part: &SiteCache, value: &[u8]) {
         let write = effect::WriteEffect::parse(value);
+        if part.rules().private.is_some() && !is_ignored(part, &write) {
+            self.write_for_visitor(part, &write);
+        }
         if is_noise(part, &write) {
             return;
         }
@@ -194,7 +220,10 @@ impl EffectSink for RunEffects {
                     self.forbid(why, "");
                 }
             }
-            effect::SESSION => self.forbid(Pass::SessionOpened, &place(value)),
+            effect::SESSION => {
+                self.visitor.note_session();
+                self.forbid(Pass::SessionOpened, &place(value));
+            }
             effect::COOKIE => self.forbid(Pass::SetCookie, &place(value)),
             effect::FATAL => self.forbid(Pass::FatalError, &place(value)),
             // An unknown effect forbids storing the page as well.
@@ -218,6 +247,19 @@ fn called_functions<'a>(
 
 /// Returns whether a write changes no page of the site, according to its preset or to `cache_ignore_writes`.
 pub fn is_noise(part: &SiteCache, write: &effect::WriteEffect<'_>) -> bool {
+    if is_ignored(part, write) {
+        return true;
+    }
+    if called_functions(write).next().is_some() {
+        return false;
+    }
+    // The values are collected because the list of noise iterates over them more than once.
+    let values: Vec<_> = write.values().collect();
+    noise::is_noise(part.rules().preset.name, write.table, values.into_iter())
+}
+
+/// Returns whether a write changes no page, not even a visitor's own, according to `cache_ignore_writes`.
+fn is_ignored(part: &SiteCache, write: &effect::WriteEffect<'_>) -> bool {
     let patterns = &part.config.ignore_writes;
     let ignored = |table| patterns.iter().any(|p| noise::matches_pattern(p, table));
     let is_ignored = |function| {
@@ -226,13 +268,10 @@ pub fn is_noise(part: &SiteCache, write: &effect::WriteEffect<'_>) -> bool {
             .filter_map(|p| p.strip_suffix(CALLED_FUNCTIONS_COLUMN));
         functions.any(|pattern| noise::matches_pattern(pattern, function))
     };
-    if called_functions(write).next().is_some() {
-        return called_functions(write).all(is_ignored);
+    match called_functions(write).next() {
+        Some(_) => called_functions(write).all(is_ignored),
+        None => write.table.is_some_and(ignored),
     }
-    // The values are collected because the list of noise iterates over them more than once.
-    let values: Vec<_> = write.values().collect();
-    write.table.is_some_and(ignored)
-        || noise::is_noise(part.rules().preset.name, write.table, values.into_iter())
 }
 
 /// Invalidates pages because of a write by PHP that this server does not run, unless the write is noise.

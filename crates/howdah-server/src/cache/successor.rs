@@ -148,6 +148,11 @@ impl SiteCache {
         !self.successor.has_taken_over() && self.may_serve_by_fleet()
     }
 
+    /// Returns whether another process has taken over.
+    pub(super) fn has_handed_over(&self) -> bool {
+        self.successor.has_taken_over()
+    }
+
     /// Returns why stored pages may not be served if [`SiteCache::may_serve`] returns false.
     pub fn serving_refusal(&self) -> Pass {
         match self.successor.has_taken_over() {

@@ -12,6 +12,7 @@ use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_proto::level::LogLevel;
 
 use super::context::{RequestContext, ResponseInProgress};
+use super::private_run::{PrivateRequest, PrivateRun};
 use super::script::LocalRedirect;
 use crate::cache::candidate::{self, StoreCandidate};
 use crate::cache::checks::DryRun;
@@ -60,13 +61,15 @@ pub(super) struct BypassContext<'a> {
     effects: Arc<RunEffects>,
     candidate: Option<Arc<StoreCandidate>>,
     dry_run: Option<Arc<DryRun>>,
+    /// The run as a page of its visitor's own, in a site that stores such pages.
+    private: Option<PrivateRun>,
 }
 
 impl<'a> BypassContext<'a> {
     pub fn new(
         ctx: RequestContext<'a>,
         (cache, part): (&'a Arc<PageCache>, &'a SiteCache),
-        route: &'a RouteInfo,
+        (route, private): (&'a RouteInfo, Option<PrivateRequest>),
         bypass: Bypass,
         response: &mut ResponseInProgress<'_>,
     ) -> BypassContext<'a> {
@@ -87,6 +90,8 @@ impl<'a> BypassContext<'a> {
         if write::may_write(part, ctx.request) {
             effects.may_write();
         }
+        let private =
+            private.map(|request| PrivateRun::begin(ctx, (cache, part), request, &effects));
         BypassContext {
             ctx,
             cache,
@@ -98,6 +103,7 @@ impl<'a> BypassContext<'a> {
             effects,
             candidate,
             dry_run,
+            private,
         }
     }
 
@@ -124,6 +130,9 @@ impl<'a> BypassContext<'a> {
         if let Some(dry_run) = &self.dry_run {
             run = dry_run.copy(run);
         }
+        if let Some(private) = &self.private {
+            run = private.copy(run);
+        }
         run
     }
 
@@ -133,7 +142,9 @@ impl<'a> BypassContext<'a> {
         *self.verdict.get_or_init(|| {
             let candidate = self.candidate.as_ref();
             let shown = candidate.and_then(|page| page.judge(self.route, self.ctx.request));
-            let verdict = CacheVerdict::Pass(shown.unwrap_or(self.why));
+            let own = self.private.as_ref();
+            let own = own.and_then(|private| private.verdict(self.route));
+            let verdict = own.unwrap_or(CacheVerdict::Pass(shown.unwrap_or(self.why)));
             self.part.count(verdict);
             verdict
         })
@@ -162,6 +173,9 @@ impl<'a> BypassContext<'a> {
     pub fn edit_head(&self, head: &mut ResponseHead) {
         let RequestContext { request, site, .. } = self.ctx;
         let before = self.part.generations.now();
+        if let Some(private) = &self.private {
+            private.read_head((self.cache, self.part), &self.effects, head);
+        }
         vendor_headers::apply_and_remove(self.part, request.method(), head);
         site.edit_headers(self.route, head);
         add_status_fields(head, self.verdict());

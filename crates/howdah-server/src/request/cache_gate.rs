@@ -17,6 +17,7 @@ use super::cache_hit::CacheHit;
 use super::cache_request::{CacheOutcome, CacheRequest};
 use super::context::{RequestContext, ResponseInProgress};
 use super::dry_run;
+use super::private_run::PrivateRequest;
 use super::script::LocalRedirect;
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::{PageCache, SiteCache, admin, purge_protocol, write};
@@ -227,8 +228,14 @@ impl<'a> CacheGate<'a> {
         {
             return Err(Failure::FleetFenced);
         }
+        let private = PrivateRequest::new(ctx, route, target, bypass.why);
+        if let Some(private) = &private
+            && private.serve(ctx, response)
+        {
+            return Ok(GateOutcome::Answered(None));
+        }
         // Boxed because every connection reserves memory for the largest state of this future.
-        let bypass = BypassContext::new(ctx, cache, route, bypass, response);
+        let bypass = BypassContext::new(ctx, cache, (route, private), bypass, response);
         Ok(GateOutcome::Run(Some(Box::new(bypass))))
     }
 }

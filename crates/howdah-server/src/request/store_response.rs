@@ -20,6 +20,7 @@ use super::cache_request::{CacheOutcome, CacheRequest};
 use super::context::{RequestContext, ResponseInProgress};
 use super::{esi, limits, script};
 use crate::cache::judge::JudgedHead;
+use crate::cache::private_page::visitor_of;
 use crate::cache::run_effects::RunEffects;
 use crate::cache::send::add_status_fields;
 use crate::cache::subrequest::whole_page_head;
@@ -105,6 +106,10 @@ impl CacheRequest<'_> {
         )
         .map_err(Failure::Frame)?;
         let effects = RunEffects::new(self.cache, self.ctx.site);
+        if self.part.rules().private.is_some() {
+            let visitor = visitor_of(self.cache, self.part, self.ctx.site, self.ctx.request);
+            effects.visitor.set_visitor(visitor.tokens());
+        }
         let run = service.start(
             target,
             ScriptRequest {
@@ -189,6 +194,8 @@ impl CacheRequest<'_> {
         let edit = |head: &mut ResponseHead| {
             respond::add_request_number(head, ctx.id);
             let before = self.part.generations.now();
+            let visitor = &effects.visitor;
+            visitor.read_head(self.cache, self.part, head, false);
             vendor_headers::apply_and_remove(self.part, ctx.request.method(), head);
             effects.settle();
             if self.part.generations.now() != before {

@@ -225,6 +225,7 @@ impl<'a> ComposedRun<'a> {
         for part in parts {
             match part {
                 EsiPart::Text(text) => self.push(Piece::Text(text)),
+                EsiPart::Dropped(tag) => EsiScope::note_dropped(self.ctx, &tag.src),
                 EsiPart::Include(tag) => {
                     let number = self.includes;
                     let url_bytes = tag.src.len() + tag.alt.as_ref().map_or(0, |alt| alt.len());
@@ -441,7 +442,7 @@ impl<'a> Include<'a> {
                     "the page includes too many fragments",
                 );
             }
-            let Some(fragment) = Fragment::new(ctx, scope.inner(), target) else {
+            let Some(fragment) = Fragment::new(ctx, scope.inner(&self.tag), target) else {
                 scope.note(
                     ctx,
                     "EsiFailed",

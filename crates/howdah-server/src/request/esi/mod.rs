@@ -19,7 +19,8 @@ mod target;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use howdah_cache::esi::EsiRules;
+use howdah_cache::esi::parser::MAX_INCLUDE_TAGS;
+use howdah_cache::esi::{EsiInclude, EsiRules};
 use howdah_cache::object::Object;
 use howdah_cache::status::CacheVerdict;
 use howdah_executor::ScriptRun;
@@ -52,6 +53,8 @@ const MAX_LOGGED_URL_BYTES: usize = 200;
 pub(super) struct EsiScope {
     /// How many pages are around this one: 0 for the page that the visitor has requested.
     depth: u8,
+    /// Whether the tag that includes this response has `cache-control="private"`.
+    includes_as_private: bool,
     budget: Arc<EsiBudget>,
 }
 
@@ -78,10 +81,12 @@ impl EsiScope {
         match ctx.esi {
             Some(scope) => EsiScope {
                 depth: scope.depth,
+                includes_as_private: false,
                 budget: scope.budget.clone(),
             },
             None => EsiScope {
                 depth: 0,
+                includes_as_private: false,
                 budget: Arc::new(EsiBudget {
                     fragments: AtomicU32::new(MAX_FRAGMENTS),
                     log_lines: AtomicU32::new(MAX_LOG_LINES),
@@ -90,10 +95,16 @@ impl EsiScope {
         }
     }
 
-    /// Returns the scope of a fragment in this page.
-    fn inner(&self) -> EsiScope {
+    /// Returns whether the tag that includes the response says that it is its visitor's own.
+    pub fn includes_as_private(&self) -> bool {
+        self.includes_as_private
+    }
+
+    /// Returns the scope of the fragment of a tag in this page.
+    fn inner(&self, tag: &EsiInclude) -> EsiScope {
         EsiScope {
             depth: self.depth + 1,
+            includes_as_private: tag.is_private,
             budget: self.budget.clone(),
         }
     }
@@ -106,6 +117,17 @@ impl EsiScope {
     /// Takes one of the fragments that may be requested. Returns false if none is left.
     fn take_fragment(&self) -> bool {
         take_one(&self.budget.fragments)
+    }
+
+    /// Counts and logs that a page has more tags than Howdah processes, whatever else is logged about it.
+    fn note_dropped(ctx: RequestContext<'_>, url: &[u8]) {
+        const NAME: &str = "EsiTooManyTags";
+        ctx.front.counters.count_failure(NAME);
+        let message = format!(
+            "the page has more than {MAX_INCLUDE_TAGS} <esi:include> tags, so nothing is inserted from the tag of {} on",
+            shown(url)
+        );
+        ctx.log_note(LogLevel::Warning, NAME, &message);
     }
 
     /// Counts and logs why the fragment of a tag is not inserted.

@@ -1,0 +1,105 @@
+//! What a run changes for its own visitor: when the visitor's private pages are forgotten. Like public pages, they are
+//! forgotten before the head of the response is sent, and again when the run has ended.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use howdah_cache::generation::{Force, Purge};
+use howdah_cache::policy::private::{PrivateWish, private_wish};
+use howdah_cache::purge;
+use howdah_cache::visitor::{VisitorToken, sets_visitor_cookie};
+use howdah_http::message::ResponseHead;
+
+use super::run_effects::Cause;
+use super::{PageCache, SiteCache};
+
+/// The part of a run's effects that concerns the visitor of its request. It does nothing in a site without private
+/// pages.
+#[derive(Debug, Default)]
+pub struct VisitorEffects {
+    tokens: OnceLock<Box<[VisitorToken]>>,
+    /// Whether the run writes or may write something that the visitor's pages show.
+    has_changed: AtomicBool,
+    opened_session: AtomicBool,
+    /// Whether the response says that it may be stored, so making it changes nothing.
+    is_storable: AtomicBool,
+    /// The first event that forbids storing the page for its visitor.
+    forbidden: OnceLock<Cause>,
+}
+
+impl VisitorEffects {
+    /// Sets the visitor of the run. Call it before the run starts.
+    pub fn set_visitor(&self, tokens: &[VisitorToken]) {
+        // A run has one request.
+        let _ = self.tokens.set(tokens.into());
+    }
+
+    fn tokens(&self) -> &[VisitorToken] {
+        self.tokens.get().map_or(&[], |tokens| tokens)
+    }
+
+    /// Records that the run writes or may write.
+    pub fn note_change(&self) {
+        self.has_changed.store(true, Ordering::SeqCst);
+    }
+
+    /// Records that the script opened a session, which it may write.
+    pub fn note_session(&self) {
+        self.opened_session.store(true, Ordering::SeqCst);
+    }
+
+    /// Records an event that forbids storing the page for its visitor. Only the first one counts.
+    pub fn forbid(&self, cause: Cause) {
+        let _ = self.forbidden.set(cause);
+    }
+
+    /// Returns the event that forbids storing the page for its visitor, if there has been one.
+    pub fn forbidden(&self) -> Option<&Cause> {
+        self.forbidden.get()
+    }
+
+    /// Reads the head of the response before it is sent: carries out its purges of private pages, and recognises logins
+    /// and logouts. Returns what the response asks for.
+    pub fn read_head(
+        &self,
+        cache: &PageCache,
+        part: &SiteCache,
+        head: &ResponseHead,
+        included_as_private: bool,
+    ) -> PrivateWish {
+        let fields: Vec<_> = head.fields().collect();
+        let wish = private_wish(&fields, included_as_private);
+        if wish != PrivateWish::Nothing {
+            self.is_storable.store(true, Ordering::SeqCst);
+        }
+        if sets_visitor_cookie(part.rules(), fields.iter().copied()) {
+            self.note_change();
+        }
+        let purges = purge::private_purges(fields.iter().copied());
+        if !purges.is_empty() && !self.tokens().is_empty() {
+            cache.private.store.purge(self.tokens(), &purges);
+            forget_on_successor(part);
+        }
+        wish
+    }
+
+    /// Forgets the visitor's private pages if the run has changed, or may have changed, what they show. A session may
+    /// have been changed by any response that is not meant to be stored.
+    pub fn settle(&self, cache: &PageCache, part: &SiteCache) {
+        let may_have_written_session =
+            self.opened_session.load(Ordering::SeqCst) && !self.is_storable.load(Ordering::SeqCst);
+        let is_due = may_have_written_session || self.has_changed.load(Ordering::SeqCst);
+        if is_due && !self.tokens().is_empty() {
+            cache.private.store.forget(self.tokens());
+            forget_on_successor(part);
+        }
+    }
+}
+
+/// After an upgrade, the successor has private pages that this process cannot name, so all pages of the site are
+/// invalidated there.
+fn forget_on_successor(part: &SiteCache) {
+    if part.has_handed_over() {
+        part.generations.purge(&Purge::All, Force::Hard);
+    }
+}

@@ -1,0 +1,170 @@
+//! The part that private pages have in a request for a script: a visitor's stored page is served, or the response is
+//! stored for the visitor. This happens after routing, so every access check and limit has been passed as if PHP ran.
+
+use std::sync::{Arc, OnceLock};
+
+use howdah_cache::Pass;
+use howdah_cache::policy::private::PrivateWish;
+use howdah_cache::status::CacheVerdict;
+use howdah_cache::visitor::VisitorCookies;
+use howdah_executor::ScriptRun;
+use howdah_http::message::ResponseHead;
+
+use super::cache_hit::CacheHit;
+use super::context::{RequestContext, ResponseInProgress};
+use crate::cache::private_page::{PrivateCandidate, PrivatePage, visitor_of};
+use crate::cache::run_effects::RunEffects;
+use crate::cache::{PageCache, SiteCache, now, write};
+use howdah_site::site::{RouteInfo, ScriptTarget};
+
+/// A request to a site that stores private pages.
+pub(super) struct PrivateRequest {
+    visitor: VisitorCookies,
+    /// The page, or why the response cannot be one.
+    page: Result<PrivatePage, Pass>,
+    /// Whether the script's pool reports what the script writes.
+    reports_effects: bool,
+}
+
+impl PrivateRequest {
+    /// Returns the request, if the site stores private pages. `why` says why the response is not a shared page.
+    pub fn new(
+        ctx: RequestContext<'_>,
+        route: &RouteInfo,
+        target: &ScriptTarget,
+        why: Pass,
+    ) -> Option<PrivateRequest> {
+        let (cache, part) = ctx.page_cache()?;
+        part.rules().private.as_ref()?;
+        let visitor = visitor_of(cache, part, ctx.site, ctx.request);
+        let reports_effects = ctx.service().executor(target).reports_effects();
+        let page = match refusal(ctx, part, route, why) {
+            Some(why) => Err(why),
+            None if !reports_effects => Err(Pass::WritesUnseen),
+            None => {
+                let of = (ctx.request, ctx.client, ctx.conn);
+                PrivatePage::of_request(cache, part, ctx.site, of, &visitor)
+            }
+        };
+        Some(PrivateRequest {
+            visitor,
+            page,
+            reports_effects,
+        })
+    }
+
+    /// Serves the visitor's stored page, if there is one.
+    pub fn serve(&self, ctx: RequestContext<'_>, response: &mut ResponseInProgress<'_>) -> bool {
+        let (Some((cache, part)), Ok(page)) = (ctx.page_cache(), &self.page) else {
+            return false;
+        };
+        // A changed `.htaccess` file may change the headers of pages.
+        part.purge_if_htaccess_changed(ctx.site.htaccess_changes());
+        let now = now();
+        let Some(stored) = page.find(cache, part, now) else {
+            return false;
+        };
+        if !part.may_serve() {
+            return false;
+        }
+        let verdict = CacheVerdict::PrivateHit {
+            ttl: stored.freshness.ttl(now).div_euclid(1000),
+        };
+        let hit = CacheHit {
+            page: &stored,
+            conditional: page.conditional,
+            now,
+        };
+        hit.deliver(ctx, part, verdict, response);
+        true
+    }
+}
+
+/// Returns why the response cannot be a private page, as far as the request has been judged already.
+fn refusal(
+    ctx: RequestContext<'_>,
+    part: &SiteCache,
+    route: &RouteInfo,
+    why: Pass,
+) -> Option<Pass> {
+    let is_by_cookie = matches!(why, Pass::SessionCookie | Pass::UnknownCookie);
+    if why.is_from_request() && !is_by_cookie {
+        return Some(why);
+    }
+    if write::may_write(part, ctx.request) {
+        return Some(Pass::NeverCachedParameter);
+    }
+    route.cache_pass_reason()
+}
+
+/// The run of a script whose response may be stored for its visitor.
+pub(super) struct PrivateRun {
+    /// The copy of the response, or why it cannot be stored.
+    candidate: Result<Arc<PrivateCandidate>, Pass>,
+    included_as_private: bool,
+    wish: OnceLock<PrivateWish>,
+}
+
+impl PrivateRun {
+    /// Begins to watch the run. Call it before the run starts.
+    pub fn begin(
+        ctx: RequestContext<'_>,
+        (cache, part): (&Arc<PageCache>, &SiteCache),
+        request: PrivateRequest,
+        effects: &Arc<RunEffects>,
+    ) -> PrivateRun {
+        effects.visitor.set_visitor(request.visitor.tokens());
+        if write::may_write(part, ctx.request) || !request.reports_effects {
+            effects.visitor.note_change();
+        }
+        let included_as_private = ctx.esi.is_some_and(|scope| scope.includes_as_private());
+        let candidate = request.page.and_then(|page| {
+            if ctx.request.method() != b"GET" || page.conditional {
+                return Err(Pass::NotYetAdmitted);
+            }
+            let of = (page, included_as_private);
+            Ok(PrivateCandidate::new(cache, part, ctx.site, of, effects))
+        });
+        PrivateRun {
+            candidate,
+            included_as_private,
+            wish: OnceLock::new(),
+        }
+    }
+
+    /// Wraps the run so that its response can be copied.
+    pub fn copy(&self, run: Box<dyn ScriptRun>) -> Box<dyn ScriptRun> {
+        match &self.candidate {
+            Ok(candidate) => candidate.copy(run),
+            Err(_) => run,
+        }
+    }
+
+    /// Reads the head of the response before anything of it is removed.
+    pub fn read_head(
+        &self,
+        (cache, part): (&PageCache, &SiteCache),
+        effects: &RunEffects,
+        head: &ResponseHead,
+    ) {
+        let visitor = &effects.visitor;
+        let wish = visitor.read_head(cache, part, head, self.included_as_private);
+        // A response has one head.
+        let _ = self.wish.set(wish);
+    }
+
+    /// Returns the verdict on a response that asks to be stored for its visitor.
+    pub fn verdict(&self, route: &RouteInfo) -> Option<CacheVerdict> {
+        let Some(PrivateWish::Private(_)) = self.wish.get() else {
+            return None;
+        };
+        let judged = match &self.candidate {
+            Ok(candidate) => candidate.judge(route),
+            Err(why) => Err(*why),
+        };
+        Some(match judged {
+            Ok(()) => CacheVerdict::PrivateStored,
+            Err(why) => CacheVerdict::Pass(why),
+        })
+    }
+}
