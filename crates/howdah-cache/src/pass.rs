@@ -117,10 +117,9 @@ pub enum Pass {
     DatabaseWrite,
     /// The script asked for HTTP authentication.
     AuthenticationAsked,
-    /// The response is private, but no cookie of `[site.private]` identifies its visitor: the request has none, has one
-    /// twice, or its value is shorter than 16 bytes.
+    /// The response is private, but no cookie of `[site.private]` identifies its visitor beyond doubt.
     VisitorUnidentified,
-    /// The response is private, but its pool runs PHP in a mode in which the cache does not see what a script writes.
+    /// The response is private, but the mode of its pool does not show the cache what a script writes.
     WritesUnseen,
     /// A purge or a write happened while the page was being rendered.
     OutdatedRender,

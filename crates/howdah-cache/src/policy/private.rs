@@ -18,33 +18,53 @@ use crate::visitor::is_bound_header;
 /// What a response asks of this cache, as far as private pages are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrivateWish {
-    /// The response may be stored for its visitor, for this number of seconds.
+    /// The response is its visitor's own, and may be stored for this number of seconds.
     Private(u64),
-    /// The response allows that it is stored for all visitors.
-    Public,
+    /// The response is the same for all visitors, for this number of seconds. It may also be stored for one of them,
+    /// whose cookies keep the request from the shared pages.
+    Public(u64),
     /// The response does not allow to be stored.
     Nothing,
+}
+
+impl PrivateWish {
+    /// Returns for how many seconds the response may be stored for its visitor.
+    pub fn lifetime(self) -> Option<u64> {
+        match self {
+            PrivateWish::Private(lifetime) | PrivateWish::Public(lifetime) => Some(lifetime),
+            PrivateWish::Nothing => None,
+        }
+    }
 }
 
 /// Returns what a response asks for. `included_as_private` says whether the tag of the page that includes the response
 /// has `cache-control="private"`.
 pub fn private_wish(fields: &HeaderFields<'_>, included_as_private: bool) -> PrivateWish {
-    let directives = || Directives::parse(field::all(fields, b"cache-control"));
-    match parse_litespeed_control(fields) {
-        Some(said) if said.forbids => PrivateWish::Nothing,
-        // What several visitors have in common is not one visitor's.
-        Some(said) if said.is_private && said.is_shared => PrivateWish::Nothing,
-        Some(said) if said.is_private => PrivateWish::Private(said.private_lifetime.unwrap_or(0)),
-        Some(said) if said.lifetime.is_some() => PrivateWish::Public,
-        _ => match directives() {
-            said if said.no_store || said.no_cache => PrivateWish::Nothing,
-            said if said.private => match said.max_age.value().filter(|_| included_as_private) {
-                Some(lifetime) => PrivateWish::Private(lifetime),
-                None => PrivateWish::Nothing,
-            },
-            said if said.public => PrivateWish::Public,
-            _ => PrivateWish::Nothing,
+    if let Some(said) = parse_litespeed_control(fields) {
+        return match said.private_lifetime {
+            _ if said.forbids => PrivateWish::Nothing,
+            // What several visitors have in common is not one visitor's.
+            _ if said.is_private && said.is_shared => PrivateWish::Nothing,
+            lifetime if said.is_private => PrivateWish::Private(lifetime.unwrap_or(0)),
+            Some(lifetime) => PrivateWish::Public(lifetime),
+            None => by_cache_control(fields, included_as_private),
+        };
+    }
+    by_cache_control(fields, included_as_private)
+}
+
+/// Returns what `Cache-Control` asks for.
+fn by_cache_control(fields: &HeaderFields<'_>, included_as_private: bool) -> PrivateWish {
+    let said = Directives::parse(field::all(fields, b"cache-control"));
+    let own = said.max_age.value();
+    match own.or(said.s_maxage.value()) {
+        _ if said.no_store || said.no_cache => PrivateWish::Nothing,
+        _ if said.private => match own.filter(|_| included_as_private) {
+            Some(lifetime) => PrivateWish::Private(lifetime),
+            None => PrivateWish::Nothing,
         },
+        Some(lifetime) if said.public => PrivateWish::Public(lifetime),
+        _ => PrivateWish::Nothing,
     }
 }
 
@@ -176,7 +196,7 @@ mod tests {
             (
                 &[("X-LiteSpeed-Cache-Control", "public,max-age=9")],
                 false,
-                Public,
+                Public(9),
             ),
             (&[("Cache-Control", "private, max-age=60")], false, Nothing),
             (
@@ -191,7 +211,14 @@ mod tests {
             ),
             (&[("Cache-Control", "private")], true, Nothing),
             (&[("Cache-Control", "max-age=60")], true, Nothing),
-            (&[("Cache-Control", "public, max-age=60")], true, Public),
+            (&[("Cache-Control", "public, max-age=60")], true, Public(60)),
+            (&[("Cache-Control", "public, s-maxage=9")], false, Public(9)),
+            (&[("Cache-Control", "public")], false, Nothing),
+            (
+                &[("Cache-Control", "public, no-cache, max-age=9")],
+                false,
+                Nothing,
+            ),
             (&[], true, Nothing),
         ] {
             assert_eq!(private_wish(&fields(lines), tagged), expected, "{lines:?}");

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use howdah_cache::policy::private::{PrivateWish, private_wish};
+use howdah_cache::policy::private::private_wish;
 use howdah_cache::store::private::PrivateRender;
 use howdah_cache::visitor::{VisitorCookies, VisitorToken};
 use howdah_cache::{Millis, Object, Pass, Storable};
@@ -235,12 +235,8 @@ impl PrivateCandidate {
         match event {
             RunEvent::Head(head) => {
                 let fields = header_slices(&head.headers);
-                if let PrivateWish::Private(lifetime) =
-                    private_wish(&fields, self.included_as_private)
-                {
-                    state.lifetime = Some(lifetime);
-                    state.body = Some(BodyCollector::default());
-                }
+                state.lifetime = private_wish(&fields, self.included_as_private).lifetime();
+                state.body = state.lifetime.map(|_| BodyCollector::default());
                 state.head = Some(head.clone());
             }
             RunEvent::Body(bytes) => {

@@ -153,18 +153,19 @@ impl PrivateRun {
         let _ = self.wish.set(wish);
     }
 
-    /// Returns the verdict on a response that asks to be stored for its visitor.
+    /// Returns the verdict on a response that may be stored for its visitor. If a response that is meant for all visitors
+    /// is not stored, its request was bypassed for a reason of its own.
     pub fn verdict(&self, route: &RouteInfo) -> Option<CacheVerdict> {
-        let Some(PrivateWish::Private(_)) = self.wish.get() else {
-            return None;
-        };
+        let wish = self.wish.get().copied()?;
+        wish.lifetime()?;
         let judged = match &self.candidate {
             Ok(candidate) => candidate.judge(route),
             Err(why) => Err(*why),
         };
-        Some(match judged {
-            Ok(()) => CacheVerdict::PrivateStored,
-            Err(why) => CacheVerdict::Pass(why),
-        })
+        match (judged, wish) {
+            (Ok(()), _) => Some(CacheVerdict::PrivateStored),
+            (Err(why), PrivateWish::Private(_)) => Some(CacheVerdict::Pass(why)),
+            (Err(_), _) => None,
+        }
     }
 }

@@ -10,9 +10,12 @@ mod large;
 mod pages;
 #[cfg(feature = "packages")]
 mod postgres;
+mod private;
+mod private_judge;
 mod purge;
 #[cfg(feature = "packages")]
 mod reload;
+mod stale;
 mod trial;
 #[cfg(feature = "packages")]
 mod writes;
