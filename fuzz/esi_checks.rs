@@ -42,7 +42,7 @@ fn parts<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> Vec<EsiPart> {
 fn text_length(part: &EsiPart) -> usize {
     match part {
         EsiPart::Text(text) => text.len(),
-        EsiPart::Include(_) => 0,
+        EsiPart::Include(_) | EsiPart::Dropped(_) => 0,
     }
 }
 
@@ -53,7 +53,7 @@ fn joined(parts: &[EsiPart]) -> Vec<Option<Vec<u8>>> {
         match (part, joined.last_mut()) {
             (EsiPart::Text(text), Some(Some(last))) => last.extend_from_slice(text),
             (EsiPart::Text(text), _) => joined.push(Some(text.to_vec())),
-            (EsiPart::Include(include), _) => {
+            (EsiPart::Include(include) | EsiPart::Dropped(include), _) => {
                 assert!(!include.src.is_empty());
                 joined.push(None);
             }
