@@ -119,7 +119,7 @@ pub enum Pass {
     AuthenticationAsked,
     /// A purge or a write happened while the page was being rendered.
     OutdatedRender,
-    /// The last render of this page for the cache could not be stored, and it is too early to try again.
+    /// The cache has rendered this page before, but the response could not be stored. Howdah will try again later.
     PassedBefore,
     /// The page can be stored, and will be stored at its next GET request. HEAD requests store nothing.
     NotYetAdmitted,

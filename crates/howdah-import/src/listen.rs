@@ -89,7 +89,7 @@ pub fn private_access_rule(
 }
 
 /// The remark in the list for a server that needs [`private_access_rule`].
-pub const PRIVATE_REMARK: &str = "only clients of this machine or of private networks are allowed, because its own address is private";
+pub const PRIVATE_REMARK: &str = "only clients on this machine or in private networks are allowed, because the server's own address is private";
 
 /// Removes the TLS addresses of a server that has neither a certificate nor a name for which Howdah could order one.
 /// Returns the remark for the list if there were any such addresses, with which the old server does not start.

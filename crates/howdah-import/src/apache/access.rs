@@ -279,7 +279,7 @@ fn translate_other_restriction(
         "authmerging" => match line.arg(0).eq_ignore_ascii_case("or") {
             true => context.ledger.mark_different(
                 line.id,
-                "clients must meet all of the requirements, not just one",
+                "a client must now meet all of the requirements, whereas one was enough before",
             ),
             false => context.ledger.mark_carried(line.id),
         },

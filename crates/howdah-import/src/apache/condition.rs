@@ -180,7 +180,10 @@ fn method_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     let plain = |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
     match methods.iter().all(plain) {
         true => Ok(RuleCondition::methods(methods)),
-        false => Err("rules can only compare the method with names of methods".to_owned()),
+        false => Err(
+            "a rule can compare the method only with a list of methods, such as GET and POST"
+                .to_owned(),
+        ),
     }
 }
 

@@ -69,7 +69,7 @@ pub fn translate_access<'a>(
             true => work.ledger.mark_carried(line.id),
             false => work.ledger.mark_different(
                 line.id,
-                "clients must meet all of the requirements, not just one",
+                "a client must now meet all of the requirements, whereas one was enough before",
             ),
         }
     }
@@ -360,7 +360,7 @@ fn translate_auth_request<'a>(
     }
     work.ledger.mark_different(
         line.id,
-        "the client gets every response of the authorizer whose status is not 2xx",
+        "if the authorization server does not respond with 2xx, the client gets its response, whatever the status",
     );
 }
 

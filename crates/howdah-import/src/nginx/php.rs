@@ -160,7 +160,7 @@ pub fn translate_params(
             "PHP_FLAG" | "PHP_ADMIN_FLAG" => {
                 ledger.mark_irrelevant(
                     param.id,
-                    "php-fpm does not know this parameter, which has never had an effect",
+                    "php-fpm does not know this parameter, so it has never had an effect",
                 );
             }
             _ if value.contains(|c: char| c.is_ascii_control()) => {

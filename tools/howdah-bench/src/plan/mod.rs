@@ -368,13 +368,13 @@ impl Plan {
             return Ok(());
         }
         if self.targets.len() > 1 {
-            return impossible("the paths come from the log, so one URL is enough");
+            return impossible("the paths come from the log, so give only one URL");
         }
         let path = self.targets[0].path.text();
         if path.contains('?') || !self.targets[0].path.is_constant() {
             return impossible(
-                "with --log, the URL names the server, and maybe a path below which the log's paths are: \
-                 it has no query and no placeholders",
+                "with --log, the URL names the server, and optionally a path to put in front of the log's \
+                 paths; it must not have a query or placeholders",
             );
         }
         if self.request.method != "GET" || !self.request.body.is_empty() {
