@@ -37,7 +37,7 @@ pub struct ExplainArguments {
     /// Configuration file [default: howdah.toml; without one, the application in the current directory]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Header of the request, for example `Cookie: a=b`; may be repeated
+    /// Header to add to the request, for example `Cookie: a=b`; may be repeated
     #[arg(short = 'H', long, value_name = "LINE")]
     pub header: Vec<String>,
     /// Method of the request

@@ -156,7 +156,10 @@ pub fn translate_error_logs(all: &[&Directive], settings: &mut GlobalSettings<'_
             Some("info") => "info",
             Some(word) if word.starts_with("debug") || word.starts_with("trace") => "debug",
             _ => {
-                ledger.mark_irrelevant(line.id, "these are levels of Apache's own modules");
+                ledger.mark_irrelevant(
+                    line.id,
+                    "Howdah does not have the modules to which these levels apply",
+                );
                 continue;
             }
         };

@@ -206,7 +206,7 @@ fn translate_expires(
         paths.rule("cache_control", value, &line.place),
     );
     if paths != *when {
-        let remark = "the header also applies to paths of other locations that nginx prefers, if those locations set none";
+        let remark = "the header also applies to paths for which nginx would use another location, if that location sets no headers";
         ledger.mark_different(line.id, remark);
     }
     for line in fields.iter().chain([&line]) {

@@ -344,7 +344,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         | "proxy_cookie_path"
         | "proxy_cookie_domain"
         | "proxy_cookie_flags" => {
-            "Howdah passes on the responses of other servers unchanged, apart from set_header"
+            "Howdah passes on the responses of other servers unchanged, except for the headers that set_header changes"
         }
         _ if name.starts_with("proxy_cache") => {
             "Howdah does not store the responses of other servers"

@@ -200,7 +200,7 @@ fn translate_script_root(work: &mut ServerTranslation<'_, '_>, params: &[&Direct
     }
     let known = pairs.entry("script_root").or_default();
     if known.iter().any(|(h, t)| *h == here && t != there) {
-        let need = "php-fpm would have two names for the same directory in one pool: give this site a pool of its own";
+        let need = "another site in this pool maps the same directory to a different path: give this site a pool of its own";
         return work.ledger.mark_missing(line.id, need);
     }
     if !known.iter().any(|(h, _)| *h == here) {

@@ -378,7 +378,9 @@ impl Plan {
             );
         }
         if self.request.method != "GET" || !self.request.body.is_empty() {
-            return impossible("the methods come from the log (GET and HEAD), and none has a body");
+            return impossible(
+                "the methods come from the log (only GET and HEAD), so you can give neither a method nor a body",
+            );
         }
         if !self.warmup.is_zero() {
             return impossible("a log has no warm-up: its first request is measured");
