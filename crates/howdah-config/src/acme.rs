@@ -288,7 +288,7 @@ fn describe_choices(settings: &howdah_acme::AcmeSettings, chosen: &mut Vec<Strin
     if !local.is_empty() {
         let root = howdah_acme::local::root_path(&settings.directory);
         chosen.push(format!(
-            "a certificate from the local authority for {}; to make this machine trust it: sudo cp {} /usr/local/share/ca-certificates/howdah.crt && sudo update-ca-certificates (in browsers, import the file as an authority)",
+            "the local authority issues certificates for {}; to make this machine trust the authority: sudo cp {} /usr/local/share/ca-certificates/howdah.crt && sudo update-ca-certificates (in browsers, import the file as an authority)",
             local.join(", "),
             root.display()
         ));

@@ -82,9 +82,7 @@ pub fn private_access_rule(
     }
     let when = RuleCondition::none_of(vec![RuleCondition::clients(from)]);
     let mut rule = when.rule("deny", 403, place);
-    rule.comment(
-        "The address of the old server is private, but it is part of a public address here.",
-    );
+    rule.comment("The old server had a private address. Here, a public address includes it.");
     Some(rule)
 }
 
@@ -103,7 +101,7 @@ pub fn remove_tls_without_certificate(
     }
     listens.retain(|listen| !listen.tls);
     Some(
-        "its addresses with TLS have no certificate, and it has no name for which Howdah could order one",
+        "the server has no certificate for its TLS addresses, and no name for which Howdah could order one",
     )
 }
 

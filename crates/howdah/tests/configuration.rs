@@ -455,7 +455,7 @@ fn certificate_is_not_ordered_for_a_site_without_tls() {
          [[site]]\nhosts = \"admin.test\"\nroot = \"web\"\nlisten = \"127.0.0.1:8443 tls\"\n",
     );
     assert_eq!(code, 0, "{said}");
-    let ordered = "a certificate from the local authority for admin.test; ";
+    let ordered = "the local authority issues certificates for admin.test; ";
     assert!(said.contains(ordered), "{said}");
 }
 

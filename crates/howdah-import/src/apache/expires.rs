@@ -89,7 +89,7 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
             if endings.is_empty() {
                 context
                     .ledger
-                    .mark_irrelevant(line.id, "no file has this type here");
+                    .mark_irrelevant(line.id, "no file that Howdah sends has this type");
                 continue;
             }
             context.ledger.mark_different(

@@ -31,7 +31,7 @@ pub enum DiskFault {
     DiskHeld,
     /// The disk is too slow: a page was not written, or not read.
     DiskBusy,
-    /// A page's description exceeds the limit for a file; the page is stored only in memory.
+    /// The headers and tags of a page exceed the limit for a file; the page is stored only in memory.
     DescriptionTooLong,
     /// Purges cannot be recorded; the journal was removed, so the cache is empty at the next start.
     JournalFailed,

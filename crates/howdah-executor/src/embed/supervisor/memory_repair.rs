@@ -102,7 +102,7 @@ impl Supervisor {
     fn rebuild(&mut self, damage: &str, now: Instant) {
         self.memory_repair.damaged = true;
         let message = format!(
-            "the memory that the pool's processes share has been damaged: {damage}. The pool is rebuilt; the requests that its processes had are lost. Look for an extension, or a script with native code, that writes to memory that it does not own"
+            "the memory that the pool's processes share has been damaged: {damage}. Howdah rebuilds the pool; the requests that its processes were running are lost. Look for an extension, or a script with native code, that writes to memory that it does not own"
         );
         self.log_event(LogLevel::Error, "PoolCorrupt", &message);
         for lane in &self.shared.lanes {
