@@ -47,11 +47,11 @@ pub enum Pass {
     UnreadableQuery,
     /// The client sent no valid host.
     NoHost,
-    /// The `.htaccess` files depend on more of the request than its URL: cookies, other headers or the client's address.
+    /// `.htaccess` files depend on more of the request than its URL: cookies, other headers or the client's address.
     Htaccess,
     /// A matching rule of the site depends on more of the request than its URL.
     Rule,
-    /// Different programs may interpret the path differently: it has `//`, `/./`, an encoded slash, a NUL or a line end.
+    /// Programs may interpret the path differently: it has `//`, `/./`, an encoded slash, a NUL or a line end.
     AmbiguousPath,
     /// With preset `rfc`, scripts would see an unusual spelling of the URL: capitals in the host, or a full URL.
     AmbiguousUrl,

@@ -93,7 +93,7 @@ pub(super) fn given_pattern(section: &ConfigSection<'_>) -> Option<Option<PathPa
         [] => return Some(None),
         [key] => key,
         [first, ..] => {
-            let message = format!("only one of {} is possible here", given.join(", "));
+            let message = format!("only one of {} is allowed here", given.join(", "));
             file.mistake(section.place_of(first), message);
             return None;
         }

@@ -416,7 +416,7 @@ deny = 404
         "a.toml:14:8: pool: there is no [pool.wwww]; did you mean `www`?\n",
         "a.toml:15:10: hosts: `exa mple.org` is not a host",
         "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write invalidates all pages; list the tables to which writes change no page in `cache_ignore_writes`\n",
-        "only one of path, prefix is possible here\n",
+        "only one of path, prefix is allowed here\n",
         "a rule needs one of redirect, rewrite, deny,",
         "a.toml:24:9: regex: unclosed group\n",
     ] {

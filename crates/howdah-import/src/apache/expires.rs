@@ -75,7 +75,7 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
             let Some(time) = parse_seconds(line.arg(1)) else {
                 context.ledger.mark_missing(
                     line.id,
-                    "use cache_control of a rule, with max-age in seconds",
+                    "use `cache_control` in a rule, with max-age in seconds",
                 );
                 continue;
             };
@@ -122,7 +122,7 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
                 }
                 None => context.ledger.mark_missing(
                     line.id,
-                    "use cache_control of a rule, with max-age in seconds",
+                    "use `cache_control` in a rule, with max-age in seconds",
                 ),
             }
         }

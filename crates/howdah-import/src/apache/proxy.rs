@@ -344,7 +344,7 @@ fn record_proxy_section(ledger: &ImportLedger, section: &Directive) {
     section.walk(&mut |d| match closes && restricts_access(d) {
         true => ledger.mark_missing_protection(
             d.id,
-            "write rules with deny and from for the paths that lead to this server",
+            "write rules with `deny` and `from` for the paths that are passed to this server",
         ),
         false => ledger.mark_irrelevant(
             d.id,

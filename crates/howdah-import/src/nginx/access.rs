@@ -325,7 +325,7 @@ fn translate_auth_request<'a>(
                 work,
                 line,
                 &whens,
-                &format!("auth_request of a rule: {need}; until then, access is denied"),
+                &format!("`auth_request` in a rule: {need}; until then, access is denied"),
             );
         }
     };
@@ -343,7 +343,7 @@ fn translate_auth_request<'a>(
             }
             _ => work.ledger.mark_missing(
                 line.id,
-                "use auth_request_set = { VARIABLE = \"Header\" } of the rule for variables of PHP",
+                "use `auth_request_set = { VARIABLE = \"Header\" }` in the rule to set variables for PHP",
             ),
         }
     }

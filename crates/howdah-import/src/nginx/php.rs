@@ -102,7 +102,7 @@ pub fn upstream_addresses(upstream: &Directive, ledger: &ImportLedger) -> Vec<St
             "keepalive" | "keepalive_timeout" | "keepalive_requests" | "zone" => {
                 ledger.mark_irrelevant(
                     line.id,
-                    "keep_connections of the pool determines whether idle connections are kept open",
+                    "`keep_connections` in the pool determines whether idle connections are kept open",
                 );
             }
             _ => ledger.mark_missing(line.id, "each request goes to the least busy backend"),

@@ -83,7 +83,7 @@ pub fn translate_proxy_location<'a>(
                             None => ledger.mark_carried(read.id),
                         }
                     }
-                    None => ledger.mark_missing(read.id, "proxy_timeout of the rule"),
+                    None => ledger.mark_missing(read.id, "set `proxy_timeout` in the rule"),
                 }
             }
             work.push(rule);

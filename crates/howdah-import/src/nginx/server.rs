@@ -375,7 +375,7 @@ impl<'a> ServerTranslation<'_, 'a> {
         if !matches!(verify.arg(0), "on" | "optional" | "optional_no_ca") {
             return self.ledger.mark_carried(verify.id);
         }
-        let need = "client_ca and verify_client of [tls] apply to all sites; until they are set, access to this site is denied";
+        let need = "`client_ca` and `verify_client` in [tls] apply to all sites; until they are set, access to this site is denied";
         if verify.arg(0) == "on" {
             let rule = RuleCondition::default().rule("deny", 403, &verify.place);
             self.push_at(RuleStage::InternalPaths, rule);

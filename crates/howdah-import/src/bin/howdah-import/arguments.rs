@@ -80,8 +80,8 @@ pub struct ImportServerArguments {
     /// ProxyPassMatch) pass them to a pool of Howdah instead; php-fpm keeps all other pools. May be repeated
     #[arg(long, value_name = "PATH")]
     pub php_fpm: Vec<PathBuf>,
-    /// Directory to which paths are relative, unless a ServerRoot sets it [default: the directory of the first file; for
-    /// nginx' `root`, /usr/share/nginx]
+    /// Directory to which paths are relative, unless a ServerRoot sets it [default: the directory of the first file;
+    /// for nginx' `root`, /usr/share/nginx]
     #[arg(long, value_name = "DIR")]
     pub prefix: Option<PathBuf>,
     #[command(flatten)]
