@@ -81,7 +81,7 @@ pub enum Pass {
     NoLifetime,
     /// The response had already expired when it arrived.
     AlreadyStale,
-    /// Responses with this status are not stored, or only with an explicit lifetime.
+    /// Responses with this status are not stored, or only if they have an explicit lifetime.
     Status,
     /// The response has `Vary: *`, so it matches no other request.
     VaryStar,

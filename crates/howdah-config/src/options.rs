@@ -274,7 +274,7 @@ options! {
         "key_file": OptionKind::Path, "", "A file with the secret that signs shared pages, created with `openssl rand -hex 32`.",
             "Needed with `release`.";
         "forget_after": OptionKind::TimeOrOff(SECOND, 30 * DAY), "off",
-            "After this time without contact, the other members forget a member, which from then on responds with 503 to requests that write ([fleet.md](fleet.md#a-member-that-is-gone-for-good)). The minimum is twice the `lease`.",
+            "If a member has been silent for this time, the other members forget it. From then on, it responds with 503 to requests that write ([fleet.md](fleet.md#a-member-that-is-gone-for-good)). The minimum is twice the `lease`.",
             "Useful if no administrator removes failed servers by hand.";
     }
     "limits" ANY {
@@ -312,7 +312,7 @@ options! {
             "Useful for clients that pause while they upload.";
         "keepalive": OptionKind::Time(0, 3600 * SECOND), "75s" => server!(http.keepalive_timeout),
             "How long a connection may be idle between requests.",
-            "It must be longer than the same timeout of a load balancer in front of Howdah (usually 60 s).";
+            "It must be longer than the corresponding timeout of a load balancer in front of Howdah (usually 60 s).";
         "send": OptionKind::Time(100, 3600 * SECOND), "60s" => server!(http.send_timeout),
             "How long a client may go without reading any of the response before its connection is closed.",
             "Useful for clients that pause while they read.";
@@ -435,7 +435,7 @@ options! {
     "pool.*" LASTING {
         "pm": OptionKind::Word(&["static", "dynamic", "ondemand"]), "dynamic",
             "As in php-fpm: `static` always runs max_children processes, `dynamic` starts and stops processes to keep some spare ones idle, and `ondemand` starts processes when requests arrive. Mode `worker` and `--children N` use `static`.",
-            "Use `ondemand` for many idle sites, and `static` for even load.";
+            "Use `ondemand` for many idle sites, and `static` for a steady load.";
         "min_spare_servers": OptionKind::IntegerOrAuto(0, 1000), "auto",
             "With `dynamic`, a process is started when fewer processes than this are idle. `auto` is half the number of cores.", "Useful for bursts of requests.";
         "max_spare_servers": OptionKind::IntegerOrAuto(1, 1000), "auto",
@@ -564,7 +564,7 @@ options! {
             "Query parameters that do not change any page. When Howdah renders a page for the cache, the script does not see them.", "Useful for advertising campaigns with their own parameters.";
         "cache_never": OptionKind::Texts, "", "Beginnings of URL paths, in decoded form. Pages whose paths begin so are never cached.", "Useful for accounts and carts.";
         "cache_ignore_writes": OptionKind::Texts, "" => cache!(ignore_writes),
-            "Database tables to which a write does not change any page (a `*` may stand at either end of a name), and functions of PostgreSQL that do not write, as `name()`.", "Useful for counters and sessions that no preset knows.";
+            "Database tables to which a write does not change any page (a `*` may stand at either end of a name), and functions of PostgreSQL that do not write, in the form `name()`.", "Useful for counters and sessions that no preset knows.";
         "cache_flush_on_write": OptionKind::OnOff, "on" => cache!(flush_on_write),
             "Whether a request that may have written to the database invalidates all pages of the site. With `off`, the request invalidates only its own URL.",
             "Use `off` for applications that purge exactly the pages that have changed.";
