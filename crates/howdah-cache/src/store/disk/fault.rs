@@ -27,7 +27,7 @@ pub enum DiskFault {
     DiskFull,
     /// The directory cannot be written to; pages are stored only in memory.
     DiskUnwritable,
-    /// Until the previous process exits after an upgrade, it uses the directory; pages are stored only in memory.
+    /// After an upgrade, the previous process uses the directory until it exits. Pages are stored only in memory.
     DiskHeld,
     /// The disk is too slow: a page was not written, or not read.
     DiskBusy,
