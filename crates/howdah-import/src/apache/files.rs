@@ -84,7 +84,7 @@ fn translate_index(context: &HostContext<'_, '_>, site: &mut SiteTable) {
     if let Some(line) = main {
         match plain.len() == names.len() {
             true => context.ledger.mark_carried(line.id),
-            false => context.ledger.mark_missing(line.id, "index can name only files in the directory; name the script for all other paths in front_controller"),
+            false => context.ledger.mark_missing(line.id, "`index` can name only files in the directory itself; for all other paths, name the script in `front_controller`"),
         }
     }
     if !plain.is_empty() {

@@ -45,7 +45,7 @@ pub fn translate_options(context: &HostContext<'_, '_>, site: &mut SiteTable) {
             {
                 context
                     .ledger
-                    .mark_missing_protection(line.id, "a site has only one setting `symlinks`");
+                    .mark_missing_protection(line.id, "a site has only one value of `symlinks`");
             }
             for text in &missing {
                 context.ledger.mark_different(line.id, *text);

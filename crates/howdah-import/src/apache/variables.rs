@@ -155,7 +155,7 @@ pub fn translate_variable(
     if !names.is_empty() && names.iter().all(is_of_apache) {
         return ledger.mark_irrelevant(
             line.id,
-            "this variable is for modules of Apache whose work Howdah does by itself",
+            "this variable controls modules of Apache that Howdah does not need",
         );
     }
     match line.name.as_str() {

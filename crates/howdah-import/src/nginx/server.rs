@@ -260,7 +260,7 @@ impl<'a> ServerTranslation<'_, 'a> {
             .collect();
         if plain.len() < names.len() {
             let need =
-                "index can name only files in the directory itself; use try_files for others";
+                "`index` can name only files in the directory itself; for others, use `try_files`";
             index
                 .iter()
                 .for_each(|line| self.ledger.mark_missing(line.id, need));

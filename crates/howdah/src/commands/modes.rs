@@ -167,7 +167,7 @@ fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<Mod
             what: "FastCGI programs that Howdah starts and supervises, like mod_fcgid",
             needs: "php-cgi, or another program that speaks FastCGI",
             costs: "the same as fastcgi",
-            isolates: "each process runs one request at a time; the processes share one opcache (processes = \"shared\"), or each has its own (\"independent\")",
+            isolates: "each process runs one request at a time; the processes share one opcache (`processes = \"shared\"`), or each has one of its own (`\"independent\"`)",
             command: "howdah serve --mode pool DIR",
             ..row("pool", cgi, CGI)
         },

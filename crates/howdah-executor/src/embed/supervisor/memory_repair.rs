@@ -68,7 +68,7 @@ impl Supervisor {
         }
         let lives = |id: ChildId| self.children.iter().any(|child| child.id == id);
         let intact = self.shared.lanes.iter().all(|lane| lane.is_intact(lives));
-        (!intact).then_some("its record of the requests is impossible")
+        (!intact).then_some("its record of the requests contradicts itself")
     }
 
     /// Describes the damage if requests wait although children sleep, and the children continue to sleep after they
