@@ -131,11 +131,11 @@ pub fn configure_site(
         for (table, message) in [
             (
                 "esi",
-                "esi: tags are processed with the page cache alone; set `cache`",
+                "esi: Howdah processes ESI tags only if the page cache is on; set `cache`",
             ),
             (
                 "private",
-                "private: pages are stored with the page cache alone; set `cache`",
+                "private: Howdah stores private pages only if the page cache is on; set `cache`",
             ),
         ] {
             if section.has(table) {
