@@ -156,14 +156,6 @@ impl PrivateCandidate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wraps a run to copy its response.
-    pub fn copy(self: &Arc<PrivateCandidate>, run: Box<dyn ScriptRun>) -> Box<dyn ScriptRun> {
-        Box::new(CopiedRun {
-            run,
-            candidate: self.clone(),
-        })
-    }
-
     /// Judges the head, just before it is sent, and stores the page if the script has ended.
     ///
     /// # Errors
@@ -261,19 +253,39 @@ impl PrivateCandidate {
     }
 }
 
-struct CopiedRun {
+/// Wraps a run whose request has a visitor: copies its response, if it may be stored, and forgets the visitor's pages
+/// before the end of the response is passed on.
+pub fn watch_run(
     run: Box<dyn ScriptRun>,
-    candidate: Arc<PrivateCandidate>,
+    candidate: Option<Arc<PrivateCandidate>>,
+    effects: Arc<RunEffects>,
+) -> Box<dyn ScriptRun> {
+    Box::new(WatchedRun {
+        run,
+        candidate,
+        effects,
+    })
 }
 
-impl RunWrapper for CopiedRun {
+struct WatchedRun {
+    run: Box<dyn ScriptRun>,
+    candidate: Option<Arc<PrivateCandidate>>,
+    effects: Arc<RunEffects>,
+}
+
+impl RunWrapper for WatchedRun {
     fn inner(&self) -> &dyn ScriptRun {
         &*self.run
     }
 
     fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         let event = std::task::ready!(self.run.poll_event(cx))?;
-        self.candidate.note_event(&event);
+        if matches!(event, RunEvent::End) {
+            self.effects.settle_visitor(false);
+        }
+        if let Some(candidate) = &self.candidate {
+            candidate.note_event(&event);
+        }
         Poll::Ready(Ok(event))
     }
 }

@@ -124,15 +124,21 @@ impl RunEffects {
     /// pages of the site were invalidated.
     pub fn settle(&self) -> bool {
         let part = self.cache.site_by_number(self.site);
-        if let Some(part) = part {
-            self.visitor.settle(&self.cache, part);
-        }
+        self.settle_visitor(false);
         match part.filter(|part| self.has_written() && part.config.flush_on_write) {
             Some(part) => {
                 invalidate_site(part);
                 true
             }
             None => false,
+        }
+    }
+
+    /// Forgets the visitor's private pages if the run has changed what they show. `has_ended` says that the run has
+    /// ended without a head. Called before output of the run becomes visible, and when the run has ended.
+    pub fn settle_visitor(&self, has_ended: bool) {
+        if let Some(part) = self.cache.site_by_number(self.site) {
+            self.visitor.settle(&self.cache, part, has_ended);
         }
     }
 
@@ -170,7 +176,7 @@ impl RunEffects {
             pass: Pass::DatabaseWrite,
             text: describe(write).into(),
         });
-        self.visitor.settle(&self.cache, part);
+        self.visitor.settle(&self.cache, part, false);
     }
 
     fn write(&self, part: &SiteCache, value: &[u8]) {
@@ -199,6 +205,7 @@ impl RunEffects {
 impl Drop for RunEffects {
     fn drop(&mut self) {
         self.settle();
+        self.settle_visitor(true);
     }
 }
 

@@ -21,6 +21,8 @@ pub struct VisitorEffects {
     /// Whether the run writes or may write something that the visitor's pages show.
     has_changed: AtomicBool,
     opened_session: AtomicBool,
+    /// Whether the head of the response has been read, so it is known whether the response may be stored.
+    has_head: AtomicBool,
     /// Whether the response says that it may be stored, so making it changes nothing.
     is_storable: AtomicBool,
     /// The first event that forbids storing the page for its visitor.
@@ -72,6 +74,7 @@ impl VisitorEffects {
         if wish != PrivateWish::Nothing {
             self.is_storable.store(true, Ordering::SeqCst);
         }
+        self.has_head.store(true, Ordering::SeqCst);
         if sets_visitor_cookie(part.rules(), fields.iter().copied()) {
             self.note_change();
         }
@@ -84,11 +87,12 @@ impl VisitorEffects {
     }
 
     /// Forgets the visitor's private pages if the run has changed, or may have changed, what they show. A session may
-    /// have been changed by any response that is not meant to be stored.
-    pub fn settle(&self, cache: &PageCache, part: &SiteCache) {
+    /// have been changed by any response that is not meant to be stored. `has_ended` says that no head will follow.
+    pub fn settle(&self, cache: &PageCache, part: &SiteCache, has_ended: bool) {
+        let is = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
         let may_have_written_session =
-            self.opened_session.load(Ordering::SeqCst) && !self.is_storable.load(Ordering::SeqCst);
-        let is_due = may_have_written_session || self.has_changed.load(Ordering::SeqCst);
+            is(&self.opened_session) && !is(&self.is_storable) && (has_ended || is(&self.has_head));
+        let is_due = may_have_written_session || is(&self.has_changed);
         if is_due && !self.tokens().is_empty() {
             cache.private.store.forget(self.tokens());
             forget_on_successor(part);

@@ -131,7 +131,7 @@ impl<'a> BypassContext<'a> {
             run = dry_run.copy(run);
         }
         if let Some(private) = &self.private {
-            run = private.copy(run);
+            run = private.watch(run, &self.effects);
         }
         run
     }

@@ -12,7 +12,7 @@ use howdah_http::message::ResponseHead;
 
 use super::cache_hit::CacheHit;
 use super::context::{RequestContext, ResponseInProgress};
-use crate::cache::private_page::{PrivateCandidate, PrivatePage, visitor_of};
+use crate::cache::private_page::{PrivateCandidate, PrivatePage, visitor_of, watch_run};
 use crate::cache::run_effects::RunEffects;
 use crate::cache::{PageCache, SiteCache, now, write};
 use howdah_site::site::{RouteInfo, ScriptTarget};
@@ -133,11 +133,9 @@ impl PrivateRun {
     }
 
     /// Wraps the run so that its response can be copied.
-    pub fn copy(&self, run: Box<dyn ScriptRun>) -> Box<dyn ScriptRun> {
-        match &self.candidate {
-            Ok(candidate) => candidate.copy(run),
-            Err(_) => run,
-        }
+    pub fn watch(&self, run: Box<dyn ScriptRun>, effects: &Arc<RunEffects>) -> Box<dyn ScriptRun> {
+        let candidate = self.candidate.as_ref().ok();
+        watch_run(run, candidate.cloned(), effects.clone())
     }
 
     /// Reads the head of the response before anything of it is removed.

@@ -479,6 +479,21 @@ fn tags_that_are_not_allowed_do_not_use_up_the_fragments_of_a_page() {
 }
 
 #[test]
+fn tags_beyond_the_limit_of_a_page_insert_nothing_and_are_logged_once() {
+    let fixture = server("esi-too-many-tags");
+    let tag = |number: usize| format!("x<esi:include src='/no?{number}'/>");
+    let text: String = (1..=1030).map(tag).collect();
+    let path = page(&fixture, "one", &text);
+    let expected = format!("page:\n{}", "x".repeat(1030));
+    assert_eq!(ask(&fixture, "GET", &path, "").text(), expected);
+    fixture.wait_for_log(&["EsiTooManyTags", "1024", "/no?1025"]);
+    assert!(!fixture.log().contains("/no?1026"), "{}", fixture.log());
+    assert_eq!(stored(&fixture, &path, "").text(), expected);
+    let failures = fixture.status()["failures"].to_string();
+    assert!(failures.contains("EsiTooManyTags"), "{failures}");
+}
+
+#[test]
 fn only_named_paths_of_the_own_site_are_included() {
     let fixture = server("esi-paths");
     for (at, src) in [

@@ -4,6 +4,8 @@
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{Response, exchange};
 use howdah_tests::http2::{Http2Request, Http2TestClient};
+#[cfg(feature = "packages")]
+use howdah_tests::rig::Fpm;
 
 /// An application with logins: its pages show the user and the version of the user's data. Counts its runs.
 pub const APPLICATION: &str = r#"<?php
@@ -601,6 +603,20 @@ fn public_page_with_a_private_fragment_needs_no_php() {
         }
         assert_eq!(runs(&fixture), before, "{path}");
     }
+    // A fragment that is the same for everybody is stored for each visitor, and not shared with them.
+    for control in ["X-LiteSpeed-Cache-Control", "Cache-Control"] {
+        let query = format!("%26plain=1%26open=1%26header={control}:public,max-age%253D60");
+        let path = format!("/page.php?query={query}");
+        for _ in 0..4 {
+            ask(&fixture, "GET", &path, "");
+            ask(&fixture, "GET", &path, &ann);
+        }
+        let before = runs(&fixture);
+        ask(&fixture, "GET", &path, &ann);
+        assert_eq!(runs(&fixture), before, "{control}");
+        ask(&fixture, "GET", &path, &bob);
+        assert_eq!(runs(&fixture), before + 1, "{control}");
+    }
     // The same fragment without the word in the tag comes from PHP.
     let path = "/page.php?query=%26plain=1%26open=1%26header=Cache-Control:private,max-age%253D60%26untagged";
     for _ in 0..4 {
@@ -613,4 +629,30 @@ fn public_page_with_a_private_fragment_needs_no_php() {
     ask(&fixture, "GET", "/app.php?do=write", &ann);
     let response = ask(&fixture, "GET", "/page.php?query=", &ann);
     assert_eq!(response.text(), "<p>hello user=ann version=1 end</p>");
+}
+
+#[cfg(feature = "packages")]
+#[test]
+fn nothing_private_is_stored_where_writes_are_not_seen() {
+    let builder = builder(
+        "private-unseen",
+        "[[site.rule]]\npath = \"/fpm.php\"\npool = \"fpm\"",
+    );
+    let socket = builder.scratch().join("fpm.sock").display().to_string();
+    let _fpm = Fpm::start_at(builder.as_site(), builder.scratch(), &socket, "");
+    let fixture = builder
+        .script("fpm.php", APPLICATION)
+        .config("[pool.www]\n[pool.fpm]\nmode = \"fastcgi\"")
+        .config(&format!("fastcgi = \"unix:{socket}\""))
+        .start();
+    let visitor = "Cookie: PHPSESSID=aaaaaaaaaaaaaaaaaaaaaaaaaa\r\n";
+    for _ in 0..3 {
+        let response = ask(&fixture, "GET", "/fpm.php?open=1", visitor);
+        let expected = "Howdah; fwd=miss; detail=WritesUnseen";
+        assert_eq!(cache_status(&response), expected);
+    }
+    // Such a run may have written anything, so it forgets what is stored by others.
+    keep(&fixture, "/app.php?open=1", visitor);
+    ask(&fixture, "GET", "/fpm.php?do=poll", visitor);
+    assert!(!is_hit(&ask(&fixture, "GET", "/app.php?open=1", visitor)));
 }
