@@ -15,49 +15,11 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 use crate::cookie::{CookiePair, pairs};
 use crate::key::PageKey;
 use crate::policy::CacheRules;
+use crate::policy::private::is_bound_header;
 
 /// The minimum length of a value that can identify a visitor, as in LiteSpeed's server. Shorter values, such as the
 /// number of things in a basket, are the same for many visitors.
 pub const MIN_VISITOR_VALUE_BYTES: usize = 16;
-
-/// Request headers that are not in the key of a private page: they describe the connection, the way to the page or the
-/// number of a request, and differ between two requests of one visitor. A response that varies by one of them is not
-/// stored.
-const UNBOUND_HEADERS: [&str; 26] = [
-    "cache-control",
-    "cf-ray",
-    "connection",
-    "if-match",
-    "if-modified-since",
-    "if-none-match",
-    "if-range",
-    "if-unmodified-since",
-    "keep-alive",
-    "pragma",
-    "priority",
-    "proxy-connection",
-    "purpose",
-    "range",
-    "referer",
-    "sec-fetch-site",
-    "sec-fetch-user",
-    "sec-purpose",
-    "te",
-    "traceparent",
-    "tracestate",
-    "upgrade-insecure-requests",
-    "x-amzn-trace-id",
-    "x-cloud-trace-context",
-    "x-correlation-id",
-    "x-request-id",
-];
-
-/// Returns whether the key of a private page contains a request header, so a response may vary by it.
-pub fn is_bound_header(name: &[u8]) -> bool {
-    !UNBOUND_HEADERS
-        .iter()
-        .any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
-}
 
 /// Returns whether a response sets or deletes a cookie that identifies a visitor.
 pub fn sets_visitor_cookie<'h>(

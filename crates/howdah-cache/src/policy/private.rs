@@ -13,7 +13,45 @@ use crate::HeaderFields;
 use crate::control::Directives;
 use crate::field::{self, members};
 use crate::pass::Pass;
-use crate::visitor::is_bound_header;
+
+/// Request headers that are not in the key of a private page: they describe the connection, the way to the page or the
+/// number of a request, and differ between two requests of one visitor. A response that varies by one of them is not
+/// stored.
+const UNBOUND_HEADERS: [&str; 26] = [
+    "cache-control",
+    "cf-ray",
+    "connection",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "keep-alive",
+    "pragma",
+    "priority",
+    "proxy-connection",
+    "purpose",
+    "range",
+    "referer",
+    "sec-fetch-site",
+    "sec-fetch-user",
+    "sec-purpose",
+    "te",
+    "traceparent",
+    "tracestate",
+    "upgrade-insecure-requests",
+    "x-amzn-trace-id",
+    "x-cloud-trace-context",
+    "x-correlation-id",
+    "x-request-id",
+];
+
+/// Returns whether the key of a private page contains a request header, so a response may vary by it.
+pub fn is_bound_header(name: &[u8]) -> bool {
+    !UNBOUND_HEADERS
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
 
 /// What a response asks of this cache, as far as private pages are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -87,7 +87,7 @@ mod tests {
     use crate::admin::jobs::{JobStatus, LastRun};
     use crate::admin::metrics::SECTIONS;
     use crate::admin::{LimitRow, LimitsStatus, StatusListenerCounts};
-    use crate::cache::{CacheStatus, DiskStatus};
+    use crate::cache::{CacheStatus, DiskStatus, PrivateStatus};
     use crate::testing::request;
     use howdah_http::tls::certificates::{CertificateStatus, FailingOrder};
     use howdah_log::traces::exporter::SpanCounts;
@@ -219,6 +219,7 @@ mod tests {
             cache: Some(CacheStatus {
                 disk: Some(DiskStatus::default()),
                 fleet: Some(howdah_fleet::FleetStatus::default()),
+                private: Some(PrivateStatus::default()),
                 ..CacheStatus::default()
             }),
             ..status()
