@@ -5,8 +5,8 @@
 //!   [`preview`]: the Howdah that runs with it.
 //! - [`replay`]: which URLs are never requested, because a request might change something; [`access_log`] and
 //!   [`page_links`]: where URLs come from; [`requests`]: the requests of a site.
-//! - [`mask`]: what changes from response to response; [`comparison`]: what differs between two servers;
-//!   [`explanation`]: why, and what to do.
+//! - [`endpoint`]: where the servers are asked; [`response`]: what is compared; [`mask`]: what changes from response to
+//!   response; [`comparison`]: what differs between two servers; [`explanation`]: why, and what to do.
 //! - [`site`]: the trial of one site; [`run`]: that of all sites; [`report`]: the table.
 
 use std::fmt;
@@ -15,12 +15,20 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub mod access_log;
+pub mod comparison;
 pub mod configuration;
+pub mod endpoint;
+pub mod explanation;
 pub mod mask;
 pub mod page_links;
 pub mod preview;
 pub mod preview_configuration;
 pub mod replay;
+pub mod report;
+pub mod requests;
+pub mod response;
+pub mod run;
+pub mod site;
 
 /// The name of the file in the directory of the takeover.
 pub const TRIAL_FILE: &str = "trial.json";
@@ -164,9 +172,10 @@ impl Trial {
     pub fn read(directory: &Path) -> Result<Trial, String> {
         let path = directory.join(TRIAL_FILE);
         let again = format!("run `howdah takeover try --dir {}`", directory.display());
-        let text =
-            std::fs::read(&path).map_err(|error| format!("{}: {error}; {again}", path.display()))?;
-        serde_json::from_slice(&text).map_err(|error| format!("{}: {error}; {again}", path.display()))
+        let text = std::fs::read(&path)
+            .map_err(|error| format!("{}: {error}; {again}", path.display()))?;
+        serde_json::from_slice(&text)
+            .map_err(|error| format!("{}: {error}; {again}", path.display()))
     }
 
     /// Returns whether the configuration in the directory is still the one that was tried.

@@ -1,11 +1,13 @@
 //! `howdah-takeover`: the program behind `howdah takeover`.
 //!
 //! - [`arguments`]: the command line, which the program `howdah` compiles as well; [`exit`]: exit codes.
+//! - [`trial`]: `howdah takeover try`.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod exit;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -24,7 +26,7 @@ struct ProgramArguments {
 fn main() -> ExitCode {
     match ProgramArguments::parse().takeover.command {
         TakeoverCommand::Plan(_) => exit::failed(),
-        TakeoverCommand::Try(_) => exit::failed(),
+        TakeoverCommand::Try(arguments) => trial::run(&arguments),
         TakeoverCommand::Switch(_) => exit::failed(),
         TakeoverCommand::Rollback(_) => exit::failed(),
         TakeoverCommand::Status(_) => exit::failed(),
