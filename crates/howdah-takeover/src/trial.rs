@@ -4,7 +4,8 @@
 //! - [`configuration`]: the configuration of the takeover, and its hash; [`preview_configuration`]: that of the preview;
 //!   [`preview`]: the Howdah that runs with it.
 //! - [`replay`]: which URLs are never requested, because a request might change something; [`access_log`] and
-//!   [`page_links`]: where URLs come from; [`requests`]: the requests of a site.
+//!   [`page_links`]: where URLs come from; [`requests`]: the requests of a site;
+//!   [`route`]: what `howdah explain` says about those that are not sent.
 //! - [`endpoint`]: where the servers are asked; [`response`]: what is compared; [`mask`]: what changes from response to
 //!   response; [`comparison`]: what differs between two servers; [`explanation`]: why, and what to do.
 //! - [`site`]: the trial of one site; [`run`]: that of all sites; [`report`]: the table.
@@ -27,6 +28,7 @@ pub mod replay;
 pub mod report;
 pub mod requests;
 pub mod response;
+pub mod route;
 pub mod run;
 pub mod site;
 

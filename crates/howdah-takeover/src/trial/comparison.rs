@@ -4,6 +4,9 @@ use super::DifferenceName;
 use super::mask::BodyMask;
 use super::response::{ComparedBody, ComparedResponse};
 
+/// The length from which it matters that a body is not compressed, in bytes.
+const WORTH_COMPRESSING: usize = 1024;
+
 /// A difference that has not been explained yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundDifference {
@@ -67,8 +70,10 @@ impl OldResponses {
     }
 
     /// Returns whether the responses have too little in common for a comparison.
-    pub fn vary(&self) -> bool {
-        self.body_varies || !self.agree(|one| &one.status) || !self.agree(|one| &one.location)
+    pub fn vary(&self, purpose: RequestPurpose) -> bool {
+        let compares_bodies = matches!(purpose, RequestPurpose::Content | RequestPurpose::Range);
+        let same = self.agree(|one| &one.status) && self.agree(|one| &one.location);
+        compares_bodies && self.body_varies || !same
     }
 
     fn agree<T: PartialEq>(&self, of: impl Fn(&ComparedResponse) -> &T) -> bool {
@@ -91,7 +96,8 @@ impl OldResponses {
             RequestPurpose::Denied | RequestPurpose::Validation => {}
             RequestPurpose::Compression if old.encoding.is_some() == new.encoding.is_some() => {}
             RequestPurpose::Compression => {
-                let is_lost = new.encoding.is_none();
+                // A short response becomes hardly shorter, so Howdah does not compress it.
+                let is_lost = new.encoding.is_none() && length(&new.body) >= WORTH_COMPRESSING;
                 found.compare(
                     DifferenceName::CompressionDiffers,
                     &old.encoding,
@@ -304,11 +310,15 @@ fn text_of(body: &ComparedBody) -> &str {
     }
 }
 
-fn describe(body: &ComparedBody) -> String {
+fn length(body: &ComparedBody) -> usize {
     match body {
-        ComparedBody::Text(text) => format!("{} bytes of text", text.len()),
-        ComparedBody::Bytes(bytes) => format!("{} bytes", bytes.len()),
+        ComparedBody::Text(text) => text.len(),
+        ComparedBody::Bytes(bytes) => bytes.len(),
     }
+}
+
+fn describe(body: &ComparedBody) -> String {
+    format!("{} bytes", length(body))
 }
 
 #[derive(Default)]

@@ -90,7 +90,7 @@ fn harmless_cause(name: DifferenceName) -> &'static str {
             "Both servers refuse the request, or only Howdah refuses to send a file that should be private."
         }
         DifferenceName::CompressionDiffers => {
-            "Howdah compresses this type, and the old server does not."
+            "Howdah compresses this type, and the old server does not; or the response is so short that Howdah does not compress it."
         }
         DifferenceName::ValidatorsDiffer => {
             "Howdah lets browsers check whether their copy is current, and the old server does not."

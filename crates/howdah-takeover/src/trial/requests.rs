@@ -96,11 +96,9 @@ fn try_denied_paths(
         if !is_target(&path) {
             continue;
         }
-        if !may_be_replayed(&path) {
-            trial.leave_unjudged(
-                format!("GET {}", endpoint.url(&path)),
-                UnjudgedReason::NotReplayed,
-            );
+        if !may_be_replayed(&path) && may_run(&site.root, &path) {
+            let is_planned = site.denied_paths.contains(&path);
+            judge_without_request(trial, endpoint, &path, is_planned);
             continue;
         }
         let request = TrialRequest::get(&path, RequestPurpose::Denied);
@@ -108,12 +106,48 @@ fn try_denied_paths(
             continue;
         };
         let is_file = file_below(&site.root, &path).is_some_and(|file| file.is_file());
-        if is_file && pair.old.serves() && pair.new.serves() && site.denied_paths.contains(&path) {
+        let is_open = pair.old.serves() && pair.new.serves() && is_file;
+        if is_open
+            && site.denied_paths.contains(&path)
+            && trial.serves_strangers(&endpoint.url(&path)) != Some(false)
+        {
+            // The old server may admit this machine only, and Howdah every client.
             trial.leave_unjudged(
                 format!("GET {}", endpoint.url(&path)),
                 UnjudgedReason::AllowedHere,
             );
         }
+    }
+}
+
+/// Returns whether a request for a path may run a script. A request for another file is safe.
+fn may_run(root: &Path, path: &str) -> bool {
+    const SCRIPTS: &[&str] = &[
+        "cgi", "phar", "php", "php5", "php7", "php8", "phtml", "pl", "py", "rb", "sh",
+    ];
+    let Some(file) = file_below(root, path).filter(|file| file.is_file()) else {
+        return true;
+    };
+    let extension = file
+        .extension()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_ascii_lowercase();
+    extension.is_empty() || SCRIPTS.contains(&extension.as_str())
+}
+
+/// Judges a denied path that must not be requested by Howdah's configuration alone.
+fn judge_without_request(
+    trial: &mut SiteTrial<'_>,
+    endpoint: &Endpoint,
+    path: &str,
+    is_planned: bool,
+) {
+    let url = endpoint.url(path);
+    match trial.serves_strangers(&url) {
+        Some(false) => {}
+        Some(true) if is_planned => trial.add_opened_path(&url),
+        _ => trial.leave_unjudged(format!("GET {url}"), UnjudgedReason::NotReplayed),
     }
 }
 

@@ -20,7 +20,7 @@ pub const SECURITY_HEADERS: &[&str] = &[
 ];
 
 /// A response as it is compared.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ComparedResponse {
     /// The status.
     pub status: u16,
@@ -63,6 +63,12 @@ pub enum ComparedBody {
     Text(String),
     /// Anything else, or text in an encoding other than UTF-8.
     Bytes(Vec<u8>),
+}
+
+impl Default for ComparedBody {
+    fn default() -> ComparedBody {
+        ComparedBody::Text(String::new())
+    }
 }
 
 impl ComparedResponse {
@@ -147,14 +153,18 @@ fn cookie_names(response: &FullResponse) -> Vec<String> {
     names
 }
 
-/// Returns whether nginx or Apache wrote the page of an error, rather than the site.
+/// Returns whether nginx, Apache or php-fpm wrote the page of an error, rather than the site.
 fn is_page_of_old_server(body: &[u8]) -> bool {
     let begin = String::from_utf8_lossy(&body[..body.len().min(2048)]).into_owned();
     let nginx = begin.contains("<hr><center>nginx") || begin.contains("<hr><center>openresty");
-    let apache = begin.starts_with("<!DOCTYPE HTML PUBLIC \"-//IETF//DTD HTML 2.0//EN\">");
-    let fpm = matches!(
-        begin.trim(),
-        "File not found." | "Access denied." | "No input file specified."
-    );
+    // The document type depends on the version of Apache; sites have not written in capitals like this since 2000.
+    let apache = begin.starts_with("<!DOCTYPE HTML PUBLIC \"-//")
+        && begin.contains("</title>\n</head><body>\n<h1>");
+    let fpm = [
+        "File not found.",
+        "Access denied.",
+        "No input file specified.",
+    ]
+    .contains(&begin.trim());
     nginx || apache || fpm || body.is_empty()
 }

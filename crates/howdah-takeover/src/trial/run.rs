@@ -14,8 +14,8 @@ use rustix::fs::{FlockOperation, flock};
 use super::configuration::{hash_of, read_files};
 use super::endpoint::endpoints;
 use super::preview::{Preview, howdah_program};
-use super::preview_configuration::PreviewListener;
 use super::requests::try_site;
+use super::route::RouteExplainer;
 use super::site::{SiteTrial, TrialLimits};
 use super::{TRIAL_FILE, Trial, TriedSite, UnjudgedReason};
 use crate::plan::Plan;
@@ -108,7 +108,11 @@ pub fn run(
     let howdah = howdah_program();
     let mut preview = Preview::start(&howdah, &directory, &files, options.first_port)
         .map_err(TrialError::PreviewDoesNotStart)?;
-    let sites = try_sites(&plan, &preview, options.limits, progress);
+    let explainer = RouteExplainer {
+        howdah,
+        directory: directory.clone(),
+    };
+    let sites = try_sites(&plan, &preview, &explainer, options.limits, progress);
     if !preview.is_running() {
         return Err(TrialError::PreviewExited(preview.last_messages()));
     }
@@ -155,17 +159,20 @@ fn remove_result(directory: &Path) -> io::Result<()> {
 fn try_sites(
     plan: &Plan,
     preview: &Preview,
+    explainer: &RouteExplainer,
     limits: TrialLimits,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Vec<TriedSite> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results: Mutex<Vec<Option<TriedSite>>> = Mutex::new(vec![None; plan.sites.len()]);
-    let (listeners, log) = (&preview.listeners[..], preview.log());
     let work = || {
         while let Some(index) =
             Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < plan.sites.len())
         {
-            let tried = try_one(plan, index, listeners, limits, log);
+            let site = &plan.sites[index];
+            let mut trial = SiteTrial::new(site, &plan.findings, limits, preview.log(), explainer);
+            try_site(&mut trial, site, &endpoints(site, &preview.listeners));
+            let tried = trial.finish();
             results.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(tried);
             progress(done.fetch_add(1, Ordering::Relaxed) + 1, plan.sites.len());
         }
@@ -177,19 +184,6 @@ fn try_sites(
     });
     let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().flatten().collect()
-}
-
-fn try_one(
-    plan: &Plan,
-    index: usize,
-    listeners: &[PreviewListener],
-    limits: TrialLimits,
-    log: &Path,
-) -> TriedSite {
-    let site = &plan.sites[index];
-    let mut trial = SiteTrial::new(site, &plan.findings, limits, log);
-    try_site(&mut trial, site, &endpoints(site, listeners));
-    trial.finish()
 }
 
 fn write(directory: &Path, trial: &Trial) -> io::Result<()> {

@@ -12,6 +12,7 @@ use super::comparison::{FoundDifference, OldResponses, RequestPurpose};
 use super::endpoint::Endpoint;
 use super::explanation::{ExplainedRequest, explain};
 use super::response::ComparedResponse;
+use super::route::RouteExplainer;
 use super::{
     Difference, DifferenceName, MAX_DIFFERENCES, TriedSite, UnjudgedReason, UnjudgedRequest,
     Verdict, preview,
@@ -45,10 +46,13 @@ pub struct SiteTrial<'a> {
     findings: &'a [Finding],
     limits: TrialLimits,
     log: &'a Path,
+    explainer: &'a RouteExplainer,
     until: Instant,
     sent: HashSet<String>,
     /// How many requests count towards [`TrialLimits::most`].
     counted: usize,
+    /// How many pages and files the old server has sent.
+    served: usize,
     result: TriedSite,
 }
 
@@ -103,21 +107,24 @@ pub struct ResponsePair {
 }
 
 impl<'a> SiteTrial<'a> {
-    /// Begins the trial of a site. `log` is Howdah's log.
+    /// Begins the trial of a site. `log` is the log of the preview.
     pub fn new(
         site: &'a PlannedSite,
         findings: &'a [Finding],
         limits: TrialLimits,
         log: &'a Path,
+        explainer: &'a RouteExplainer,
     ) -> SiteTrial<'a> {
         SiteTrial {
             site,
             findings,
             limits,
             log,
+            explainer,
             until: Instant::now() + limits.time,
             sent: HashSet::new(),
             counted: 0,
+            served: 0,
             result: TriedSite {
                 name: site.name.clone(),
                 verdict: Verdict::Equal,
@@ -152,6 +159,34 @@ impl<'a> SiteTrial<'a> {
                 .unjudged
                 .push(UnjudgedRequest { request, reason });
         }
+    }
+
+    /// Returns whether Howdah would serve a URL to an unknown client, if that is certain. Sends no request.
+    pub fn serves_strangers(&mut self, url: &str) -> Option<bool> {
+        match self.is_over() || self.is_out_of_time() {
+            true => None,
+            false => self.explainer.serves_strangers(url),
+        }
+    }
+
+    /// Records a path that the old configuration denies and that Howdah would serve, as `howdah explain` says.
+    pub fn add_opened_path(&mut self, url: &str) {
+        let found = FoundDifference {
+            name: DifferenceName::OpensDenied,
+            old: "denied by its configuration".to_owned(),
+            new: "served, as `howdah explain` says; no request was sent, because it might change something"
+                .to_owned(),
+            is_harmless: false,
+        };
+        let request = ExplainedRequest {
+            site: self.site,
+            findings: self.findings,
+            url,
+            method: "GET",
+            log: "",
+        };
+        let explained = explain(found, &ComparedResponse::default(), request);
+        self.add_difference(explained, false);
     }
 
     /// Records a difference.
@@ -198,6 +233,7 @@ impl<'a> SiteTrial<'a> {
         self.result.asked += 1;
         self.counted += usize::from(request.purpose == RequestPurpose::Content);
         let old = self.old_response(endpoint, request)?;
+        self.served += usize::from(request.purpose == RequestPurpose::Content && old.serves());
         let position = preview::Preview::log_length(self.log);
         let new = self.new_response(endpoint, request)?;
         let pair = ResponsePair {
@@ -206,7 +242,7 @@ impl<'a> SiteTrial<'a> {
         };
         let mut responses = OldResponses::new(old);
         let (found, new) = self.confirm(endpoint, request, &mut responses, new)?;
-        if responses.vary() {
+        if responses.vary(request.purpose) {
             let url = format!("{} {}", request.method, endpoint.url(request.target));
             self.leave_unjudged(url, UnjudgedReason::ResponsesVary);
         }
@@ -236,11 +272,36 @@ impl<'a> SiteTrial<'a> {
                 found = responses.differences(&new, request.purpose);
             }
         }
-        if responses.vary() {
+        self.excuse_useless_redirect(endpoint, request, responses.first(), &new, &mut found);
+        if responses.vary(request.purpose) {
             // A status or a redirect that changes by itself says nothing, but an opened path does.
             found.retain(|one| one.name == DifferenceName::OpensDenied || one.is_harmless);
         }
         Some((found, new))
+    }
+
+    /// Marks a missing redirect as harmless if the old server redirects to a directory that it then refuses.
+    fn excuse_useless_redirect(
+        &mut self,
+        endpoint: &Endpoint,
+        request: &TrialRequest<'_>,
+        old: &ComparedResponse,
+        new: &ComparedResponse,
+        found: &mut [FoundDifference],
+    ) {
+        let directory = format!("{}/", request.target);
+        let leads_there = old.location.as_ref() == Some(&endpoint.url(&directory));
+        if !leads_there || !new.refuses() {
+            return;
+        }
+        let response = self.ask_old(endpoint, &directory);
+        let is_refused = response.is_some_and(|one| matches!(one.head.status, 403 | 404 | 410));
+        for difference in found
+            .iter_mut()
+            .filter(|one| one.name == DifferenceName::StatusDiffers)
+        {
+            difference.is_harmless |= is_refused;
+        }
     }
 
     fn record(
@@ -338,10 +399,9 @@ impl<'a> SiteTrial<'a> {
             is_harmless: false,
         };
         let url = endpoint.url(request.target);
-        let empty = ComparedResponse::of_new(FullResponse::default(), endpoint);
         let explained = explain(
             found,
-            &empty,
+            &ComparedResponse::default(),
             ExplainedRequest {
                 site: self.site,
                 findings: self.findings,
@@ -400,7 +460,7 @@ impl<'a> SiteTrial<'a> {
         result.verdict = match &result.reason {
             _ if !result.differences.is_empty() => Verdict::Differs,
             Some(_) => Verdict::CannotBeJudged,
-            None if varying > 0 && 2 * varying >= result.asked => Verdict::CannotBeJudged,
+            None if varying > 0 && 2 * varying >= self.served => Verdict::CannotBeJudged,
             None => Verdict::Equal,
         };
         if result.verdict == Verdict::CannotBeJudged && result.reason.is_none() {
