@@ -498,4 +498,94 @@ mod tests {
         let closed = exchange(Both(io::empty()), "").unwrap_err();
         assert!(closed.to_string().contains("without a response"));
     }
+
+    /// Answers one connection with these bytes, and keeps it open until the client closes it.
+    fn answer_once(answer: Vec<u8>) -> VerifyServer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = Vec::new();
+            let mut piece = [0; 1024];
+            while !head.ends_with(b"\r\n\r\n") {
+                let read = stream.read(&mut piece).unwrap();
+                head.extend_from_slice(&piece[..read]);
+            }
+            stream.write_all(&answer).unwrap();
+            let _ = stream.read(&mut piece);
+        });
+        VerifyServer {
+            tls: false,
+            authority,
+        }
+    }
+
+    fn fetch(method: &str, answer: &str, body_bytes: usize) -> Result<FullResponse, String> {
+        let request = FullRequest {
+            method,
+            target: "/",
+            host: "a.test",
+            headers: &[],
+        };
+        let limits = ResponseLimits {
+            body_bytes,
+            time: Duration::from_millis(500),
+        };
+        let server = answer_once(answer.as_bytes().to_vec());
+        server
+            .fetch(request, limits)
+            .map_err(|why| format!("{why:?}"))
+    }
+
+    #[test]
+    fn fetch_reads_a_body_until_its_end_or_its_limit() {
+        let length = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHello";
+        let chunked =
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nHel\r\n2\r\nlo\r\n0\r\n\r\n";
+        for answer in [length, chunked] {
+            let response = fetch("GET", answer, 100).unwrap();
+            assert_eq!(
+                (&response.body[..], response.is_complete),
+                (&b"Hello"[..], true)
+            );
+            let response = fetch("GET", answer, 4).unwrap();
+            assert_eq!(
+                (&response.body[..], response.is_complete),
+                (&b"Hell"[..], false)
+            );
+        }
+        for (method, answer) in [
+            ("HEAD", length),
+            (
+                "GET",
+                "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+            ),
+            ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+        ] {
+            let response = fetch(method, answer, 100).unwrap();
+            assert_eq!(
+                (&response.body[..], response.is_complete),
+                (&b""[..], true),
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn fetch_fails_if_a_response_is_not_complete_in_time() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nHello",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nHel",
+            "HTTP/1.1 200 OK\r\n",
+        ] {
+            let failure = fetch("GET", answer, 100).unwrap_err();
+            assert!(failure.contains("in time"), "{failure}");
+        }
+        let failure = fetch(
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx",
+            9,
+        );
+        assert!(failure.unwrap_err().contains("chunked"));
+    }
 }

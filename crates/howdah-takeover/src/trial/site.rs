@@ -106,6 +106,16 @@ pub struct ResponsePair {
     pub new: ComparedResponse,
 }
 
+/// Returns why two responses cannot be compared, if one of the servers was not able or not willing to respond.
+fn incomparable(old: &ComparedResponse, new: &ComparedResponse) -> Option<UnjudgedReason> {
+    match (old.status, new.status) {
+        (one, other) if one == other => None,
+        (429, _) | (_, 429) => Some(UnjudgedReason::RateLimited),
+        (500.., ..500) => Some(UnjudgedReason::OldServerFails),
+        _ => None,
+    }
+}
+
 impl<'a> SiteTrial<'a> {
     /// Begins the trial of a site. `log` is the log of the preview.
     pub fn new(
@@ -242,6 +252,11 @@ impl<'a> SiteTrial<'a> {
         };
         let mut responses = OldResponses::new(old);
         let (found, new) = self.confirm(endpoint, request, &mut responses, new)?;
+        if let Some(reason) = incomparable(responses.first(), &new) {
+            let url = format!("{} {}", request.method, endpoint.url(request.target));
+            self.leave_unjudged(url, reason);
+            return None;
+        }
         if responses.vary(request.purpose) {
             let url = format!("{} {}", request.method, endpoint.url(request.target));
             self.leave_unjudged(url, UnjudgedReason::ResponsesVary);
@@ -264,6 +279,10 @@ impl<'a> SiteTrial<'a> {
             let is_settled = found.iter().all(|one| one.is_harmless);
             if is_settled || self.is_out_of_time() {
                 break;
+            }
+            if responses.first().status == 429 || new.status == 429 {
+                // A limit that counts requests in a second admits some after this time.
+                std::thread::sleep(Duration::from_secs(1));
             }
             responses.add(self.old_response(endpoint, request)?);
             found = responses.differences(&new, request.purpose);
