@@ -1,11 +1,13 @@
 //! `howdah-takeover`: the program behind `howdah takeover`.
 //!
 //! - [`arguments`]: the command line, which the program `howdah` compiles as well; [`exit`]: exit codes.
+//! - [`plan`]: `howdah takeover plan`.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod exit;
+mod plan;
 
 use std::process::ExitCode;
 
@@ -23,7 +25,7 @@ struct ProgramArguments {
 
 fn main() -> ExitCode {
     match ProgramArguments::parse().takeover.command {
-        TakeoverCommand::Plan(_) => exit::failed(),
+        TakeoverCommand::Plan(arguments) => plan::run(&arguments),
         TakeoverCommand::Try(_) => exit::failed(),
         TakeoverCommand::Switch(_) => exit::failed(),
         TakeoverCommand::Rollback(_) => exit::failed(),
