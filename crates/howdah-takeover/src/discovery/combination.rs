@@ -11,7 +11,7 @@ use howdah_import::target::{NameValuePairs, SiteTable, TargetConfig, TomlTable, 
 
 use super::findings::{Findings, finding};
 use super::imports::{ServerImport, text};
-use super::php::{HostedPhp, set_php_of_apache};
+use super::php::{HostedPhp, has_mod_php, set_php_of_apache};
 use super::servers::FoundServer;
 use crate::plan::{ServerKind, Severity};
 
@@ -56,8 +56,20 @@ pub fn combine(
         if text(&config.top, "user").is_none() {
             config.top.set("user", import.user.as_str(), None);
         }
-        set_php(&mut config, import, servers, php, &mut all.pool_origins, findings);
-        sections::merge_top(&mut all.config, &mut config, &servers[import.server], findings);
+        set_php(
+            &mut config,
+            import,
+            servers,
+            php,
+            &mut all.pool_origins,
+            findings,
+        );
+        sections::merge_top(
+            &mut all.config,
+            &mut config,
+            &servers[import.server],
+            findings,
+        );
         sections::merge_sections(&mut all.config, &config, &servers[import.server], findings);
         let renamed = merge_pools(&mut all, config.pools, &servers[import.server]);
         let is_first = all.sites.is_empty();
@@ -96,7 +108,8 @@ fn set_php(
                 let environment = pairs.entry("env").or_default();
                 set_php_of_apache(&import.parts.tree, table, environment);
                 match servers[import.server].server.kind {
-                    ServerKind::Apache => "mod_php".to_owned(),
+                    ServerKind::Apache if has_mod_php(&import.parts.tree) => "mod_php".to_owned(),
+                    ServerKind::Apache => "mod_fcgid".to_owned(),
                     _ => "Howdah's own PHP".to_owned(),
                 }
             }

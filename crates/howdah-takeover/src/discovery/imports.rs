@@ -1,9 +1,10 @@
 //! Reads the configuration of each server with `howdah_import`.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use howdah_http1::mime;
-use howdah_import::directive::Directive;
+use howdah_import::directive::{Directive, SourceLine};
 use howdah_import::ledger;
 use howdah_import::report::format_list;
 use howdah_import::target::{TomlTable, TomlValue};
@@ -46,9 +47,9 @@ pub fn import_all(
                 continue;
             }
         };
-        let is_first = !imports.iter().any(|other: &ServerImport| {
-            servers[other.server].server.kind == found.server.kind
-        });
+        let is_first = !imports
+            .iter()
+            .any(|other: &ServerImport| servers[other.server].server.kind == found.server.kind);
         let notes = notes_name(format, found.server.pid, is_first);
         match import_one(number, found, format, php, notes) {
             Ok(import) => {
@@ -60,7 +61,11 @@ pub fn import_all(
                 finding(
                     Severity::Blocks,
                     "ConfigurationUnreadable",
-                    format!("the configuration of {} cannot be read: {}", found.display(), error.message),
+                    format!(
+                        "the configuration of {} cannot be read: {}",
+                        found.display(),
+                        error.message
+                    ),
                     "Mend the file, or convert this server by hand with `howdah import`.",
                 )
                 .at(&error.place),
@@ -99,7 +104,8 @@ fn import_one(
         media_type: mime::media_type,
         user: Some(user.clone()),
     };
-    let parts = import_parts(&request)?;
+    let mut parts = import_parts(&request)?;
+    remove_unused_pools(&mut parts);
     let list = format_list(&request, &parts.entries, ledger::counts(&parts.entries));
     Ok(ServerImport {
         server: number,
@@ -107,6 +113,45 @@ fn import_one(
         user,
         notes: (notes, list),
     })
+}
+
+/// Removes the lines of the pools that no site of this server uses: another server may use them.
+fn remove_unused_pools(parts: &mut ImportParts) {
+    let is_used = |name: &str| parts.config.pools.iter().any(|(used, ..)| used == name);
+    let unused = parts.pools.iter().filter(|pool| !is_used(&pool.name));
+    let lines = unused.flat_map(|pool| {
+        let lines = pool.lines.iter().map(|line| &line.place);
+        lines.chain(std::iter::once(&pool.place))
+    });
+    let lines: HashSet<&SourceLine> = lines.collect();
+    parts.entries.retain(|entry| !lines.contains(&entry.place));
+}
+
+/// Adds a finding for each pool of php-fpm that no site of any server uses.
+pub fn report_unused_pools(imports: &[ServerImport], findings: &mut Findings) {
+    let Some(first) = imports.first() else {
+        return;
+    };
+    for pool in &first.parts.pools {
+        let uses = |import: &ServerImport| {
+            let mut pools = import.parts.config.pools.iter();
+            pools.any(|(name, ..)| *name == pool.name)
+        };
+        if !imports.iter().any(uses) {
+            findings.push(
+                finding(
+                    Severity::Note,
+                    "PoolWithoutSite",
+                    format!(
+                        "no site uses the pool {} of php-fpm, so it is not carried over",
+                        pool.name
+                    ),
+                    "",
+                )
+                .at(&pool.place),
+            );
+        }
+    }
 }
 
 fn loaded(import: &ServerImport) -> LoadedConfiguration {

@@ -35,7 +35,7 @@ pub fn planned_sites(
             served_by: server.server.kind,
             addresses: addresses(site, server),
             file: Path::new(SITES).join(file_name(number + 1, width, &site.name)),
-            php: php_of_site(table, block, &import.parts.tree, all),
+            php: php_of_site(table, block, all),
             access_log: access_log(block, &import.parts.tree, server),
             denied_paths: denied_paths(&root, block, server, &import.parts.tree, &mut denied),
             root,
@@ -47,7 +47,11 @@ pub fn planned_sites(
 /// Returns the addresses at which the old server responds for a site.
 fn addresses(site: &CombinedSite, server: &FoundServer) -> Vec<SiteAddress> {
     let mut found: Vec<SiteAddress> = Vec::new();
-    for listen in site.listens.iter().filter_map(|listen| parse_listen(listen)) {
+    for listen in site
+        .listens
+        .iter()
+        .filter_map(|listen| parse_listen(listen))
+    {
         for address in serving_sockets(&server.server, listen.address) {
             let tls = listen.tls;
             found.push(SiteAddress { address, tls });
@@ -85,12 +89,7 @@ fn find_block<'d>(tree: &'d [Directive], place: &str) -> Option<&'d Directive> {
 }
 
 /// Describes how PHP runs for a site.
-fn php_of_site(
-    site: &SiteTable,
-    block: Option<&Directive>,
-    tree: &[Directive],
-    all: &CombinedConfiguration,
-) -> String {
+fn php_of_site(site: &SiteTable, block: Option<&Directive>, all: &CombinedConfiguration) -> String {
     let runs_php = match block {
         Some(block) if block.name == "server" => {
             let mut runs = false;
@@ -98,17 +97,17 @@ fn php_of_site(
             runs
         }
         // Apache's sites without PHP have an empty list of extensions.
-        _ => site.table.get("php_extensions").is_none() || !texts(&site.table, "php_extensions").is_empty(),
+        _ => {
+            site.table.get("php_extensions").is_none()
+                || !texts(&site.table, "php_extensions").is_empty()
+        }
     };
     let mut pools = site.rules.iter().filter_map(|rule| text(rule, "pool"));
-    let pool = text(&site.table, "pool").filter(|_| runs_php).or_else(|| pools.next());
+    let pool = text(&site.table, "pool")
+        .filter(|_| runs_php)
+        .or_else(|| pools.next());
     let origin = pool.and_then(|pool| all.pool_origins.get(pool));
-    let by_mod_fcgid = || tree.iter().any(|line| line.name.starts_with("fcgid"));
-    match origin {
-        Some(origin) if origin == "mod_php" && by_mod_fcgid() => "mod_fcgid".to_owned(),
-        Some(origin) => origin.clone(),
-        None => "none".to_owned(),
-    }
+    origin.cloned().unwrap_or_else(|| "none".to_owned())
 }
 
 /// Returns the access log of a site, if it is a file.
@@ -127,10 +126,18 @@ fn access_log(
     let around = http.map_or(tree, Directive::inner);
     let line = in_block.or_else(|| around.iter().find(is_log))?;
     let path = line.arg(0);
-    if path == "off" || path.starts_with(['|', '$']) || path.starts_with("syslog:") || path.contains('$') {
+    if path == "off"
+        || path.starts_with(['|', '$'])
+        || path.starts_with("syslog:")
+        || path.contains('$')
+    {
         return None;
     }
-    let base = server.paths.prefix.as_ref().or(server.paths.root_prefix.as_ref());
+    let base = server
+        .paths
+        .prefix
+        .as_ref()
+        .or(server.paths.root_prefix.as_ref());
     Some(base.map_or_else(|| path.into(), |base| base.join(path)))
 }
 

@@ -17,7 +17,9 @@ pub struct TakeoverArguments {
 #[derive(Debug, Subcommand)]
 pub enum TakeoverCommand {
     /// Find what serves this machine now, and write Howdah's configuration for it; nothing else is changed.
-    #[command(after_help = "Examples:\n  howdah takeover plan\n  howdah takeover plan --server 1234 --dir /root/takeover")]
+    #[command(
+        after_help = "Examples:\n  howdah takeover plan\n  howdah takeover plan --server 1234 --dir /root/takeover"
+    )]
     Plan(PlanArguments),
     /// Start Howdah on preview ports, and compare its responses with those of the old servers.
     #[command(after_help = "Example:\n  howdah takeover try")]
