@@ -264,6 +264,9 @@ fn differences_of_headers_redirects_and_files_are_found() {
     machine.remove_rules("\"/old\"");
     let path = machine.path("takeover/howdah.toml");
     let text = fs::read_to_string(&path).unwrap();
+    machine.make_certificate("other");
+    let text = text.replace("/cert.pem", "/other-cert.pem");
+    let text = text.replace("/key.pem", "/other-key.pem");
     fs::write(&path, format!("{text}\n[compression]\ncodings = \"off\"\n")).unwrap();
     let tried = machine.try_takeover(&[]);
     assert_code(&tried, 1);
@@ -275,6 +278,7 @@ fn differences_of_headers_redirects_and_files_are_found() {
         .collect();
     for name in [
         DifferenceName::StatusDiffers,
+        DifferenceName::CertificateDiffers,
         DifferenceName::SecurityHeaderDiffers,
         DifferenceName::CompressionDiffers,
     ] {

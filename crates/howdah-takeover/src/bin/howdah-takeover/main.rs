@@ -1,12 +1,13 @@
 //! `howdah-takeover`: the program behind `howdah takeover`.
 //!
 //! - [`arguments`]: the command line, which the program `howdah` compiles as well; [`exit`]: exit codes.
-//! - [`trial`]: `howdah takeover try`.
+//! - [`plan`]: `howdah takeover plan`; [`trial`]: `howdah takeover try`.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod exit;
+mod plan;
 mod trial;
 
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ struct ProgramArguments {
 
 fn main() -> ExitCode {
     match ProgramArguments::parse().takeover.command {
-        TakeoverCommand::Plan(_) => exit::failed(),
+        TakeoverCommand::Plan(arguments) => plan::run(&arguments),
         TakeoverCommand::Try(arguments) => trial::run(&arguments),
         TakeoverCommand::Switch(_) => exit::failed(),
         TakeoverCommand::Rollback(_) => exit::failed(),
