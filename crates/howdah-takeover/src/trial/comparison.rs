@@ -29,6 +29,9 @@ pub enum RequestPurpose {
     Content,
     /// A path that the old server refuses, although a file may exist there.
     Denied,
+    /// A directory without an index, which the old server refuses to list. Howdah treats it as missing, so a front
+    /// controller may respond; there is nothing in it that could be opened.
+    Directory,
     /// A part of a file.
     Range,
     /// A response that may be compressed.
@@ -95,7 +98,7 @@ impl OldResponses {
             return found.0;
         }
         match purpose {
-            RequestPurpose::Denied | RequestPurpose::Validation => {}
+            RequestPurpose::Denied | RequestPurpose::Directory | RequestPurpose::Validation => {}
             RequestPurpose::Compression if old.encoding.is_some() == new.encoding.is_some() => {}
             RequestPurpose::Compression => {
                 // A short response becomes hardly shorter, so Howdah does not compress it.
@@ -129,8 +132,9 @@ impl OldResponses {
         let old = self.first();
         // A failure without a name is that of a script, which has run.
         let runs = new.status >= 500 && new.howdah_error.is_none();
-        let was_denied =
-            matches!(old.status, 401 | 403) || purpose == RequestPurpose::Denied && old.refuses();
+        let is_unlisted = purpose == RequestPurpose::Directory && matches!(old.status, 403 | 404);
+        let was_denied = matches!(old.status, 401 | 403) && !is_unlisted
+            || purpose == RequestPurpose::Denied && old.refuses();
         let harmless = match (old.status, new.status) {
             (one, other) if one == other => {
                 return old.refuses() && purpose == RequestPurpose::Denied;
@@ -140,6 +144,7 @@ impl OldResponses {
                 return true;
             }
             (500.., 500..) => return true,
+            (_, 200..=299) if is_unlisted => true,
             (_, 500..) => {
                 found.status(DifferenceName::ServerError, old, new, false);
                 return true;

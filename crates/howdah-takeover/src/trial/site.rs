@@ -8,6 +8,7 @@ use howdah_import::verify::client::{
     FullRequest, FullResponse, RequestFailure, ResponseLimits, VerifyServer,
 };
 
+use super::access_log::AGENT_NAME;
 use super::comparison::{FoundDifference, OldResponses, RequestPurpose};
 use super::endpoint::Endpoint;
 use super::explanation::{ExplainedRequest, explain};
@@ -26,8 +27,6 @@ const LIMITS: ResponseLimits = ResponseLimits {
 };
 /// How often both servers are asked again before a difference counts.
 const CONFIRMATIONS: usize = 3;
-/// The name with which the trial introduces itself in the old server's log.
-const USER_AGENT: &str = "Mozilla/5.0 (compatible; howdah-takeover)";
 
 /// The options of a trial that concern each site.
 #[derive(Clone, Copy, Debug)]
@@ -299,7 +298,8 @@ impl<'a> SiteTrial<'a> {
         Some((found, new))
     }
 
-    /// Marks a missing redirect as harmless if the old server redirects to a directory that it then refuses.
+    /// Marks a missing redirect as harmless if the old server redirects to a directory that it then refuses, because
+    /// there is no index. Howdah treats such a directory as missing.
     fn excuse_useless_redirect(
         &mut self,
         endpoint: &Endpoint,
@@ -310,7 +310,7 @@ impl<'a> SiteTrial<'a> {
     ) {
         let directory = format!("{}/", request.target);
         let leads_there = old.location.as_ref() == Some(&endpoint.url(&directory));
-        if !leads_there || !new.refuses() {
+        if !leads_there || !(new.refuses() || new.serves()) {
             return;
         }
         let response = self.ask_old(endpoint, &directory);
@@ -441,7 +441,9 @@ impl<'a> SiteTrial<'a> {
         target: &str,
         headers: &[(String, String)],
     ) -> Result<FullResponse, RequestFailure> {
-        let agent = ("User-Agent".to_owned(), USER_AGENT.to_owned());
+        // Some sites refuse clients whose name does not begin like that of a browser.
+        let agent = format!("Mozilla/5.0 (compatible; {AGENT_NAME})");
+        let agent = ("User-Agent".to_owned(), agent);
         let headers = [&[agent], headers].concat();
         let request = FullRequest {
             method,

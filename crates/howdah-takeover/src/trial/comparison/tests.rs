@@ -25,7 +25,7 @@ fn compare(
 #[test]
 fn denied_path_is_opened_if_howdah_serves_it() {
     use DifferenceName::{OpensDenied, ServerError, StatusDiffers};
-    use RequestPurpose::{Content, Denied};
+    use RequestPurpose::{Content, Denied, Directory};
     let named = |status| ComparedResponse {
         howdah_error: Some("PoolDown".to_owned()),
         ..response(status, "")
@@ -47,6 +47,18 @@ fn denied_path_is_opened_if_howdah_serves_it() {
         (403, response(404, ""), Denied, Some((StatusDiffers, true))),
         (401, response(404, ""), Denied, Some((StatusDiffers, false))),
         (403, response(302, ""), Denied, Some((StatusDiffers, false))),
+        (
+            403,
+            response(200, ""),
+            Directory,
+            Some((StatusDiffers, true)),
+        ),
+        (
+            401,
+            response(200, ""),
+            Directory,
+            Some((OpensDenied, false)),
+        ),
         // A file that should be private.
         (200, response(404, ""), Denied, Some((StatusDiffers, true))),
         (
