@@ -151,8 +151,10 @@ impl OldResponses {
             }
             // Which of these statuses refuses a request makes no difference to visitors.
             (403 | 404 | 410, 403 | 404 | 410) => true,
-            // A path that should be private is public on the old server, and not on Howdah.
-            _ if purpose == RequestPurpose::Denied && old.serves() && new.refuses() => true,
+            // The old server does not deny the path after all, and Howdah does not send the file either.
+            (_, ..500) if purpose == RequestPurpose::Denied && !old.refuses() && !new.serves() => {
+                true
+            }
             (200, 304) if purpose == RequestPurpose::Validation => true,
             (200, 206) if purpose == RequestPurpose::Range => true,
             _ => false,

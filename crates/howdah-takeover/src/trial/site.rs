@@ -106,10 +106,16 @@ pub struct ResponsePair {
 }
 
 /// Returns why two responses cannot be compared, if one of the servers was not able or not willing to respond.
-fn incomparable(old: &ComparedResponse, new: &ComparedResponse) -> Option<UnjudgedReason> {
+fn incomparable(
+    old: &ComparedResponse,
+    new: &ComparedResponse,
+    purpose: RequestPurpose,
+) -> Option<UnjudgedReason> {
     match (old.status, new.status) {
         (one, other) if one == other => None,
         (429, _) | (_, 429) => Some(UnjudgedReason::RateLimited),
+        // What Howdah refuses is not open, whatever the old server does with it.
+        _ if purpose == RequestPurpose::Denied && new.refuses() => None,
         (500.., ..500) => Some(UnjudgedReason::OldServerFails),
         _ => None,
     }
@@ -251,7 +257,7 @@ impl<'a> SiteTrial<'a> {
         };
         let mut responses = OldResponses::new(old);
         let (found, new) = self.confirm(endpoint, request, &mut responses, new)?;
-        if let Some(reason) = incomparable(responses.first(), &new) {
+        if let Some(reason) = incomparable(responses.first(), &new, request.purpose) {
             let url = format!("{} {}", request.method, endpoint.url(request.target));
             self.leave_unjudged(url, reason);
             return None;
@@ -274,6 +280,7 @@ impl<'a> SiteTrial<'a> {
         mut new: ComparedResponse,
     ) -> Option<(Vec<FoundDifference>, ComparedResponse)> {
         let mut found = responses.differences(&new, request.purpose);
+        self.excuse_useless_redirect(endpoint, request, responses.first(), &new, &mut found);
         for _ in 0..CONFIRMATIONS {
             let is_settled = found.iter().all(|one| one.is_harmless);
             if is_settled || self.is_out_of_time() {
@@ -290,7 +297,6 @@ impl<'a> SiteTrial<'a> {
                 found = responses.differences(&new, request.purpose);
             }
         }
-        self.excuse_useless_redirect(endpoint, request, responses.first(), &new, &mut found);
         if responses.vary(request.purpose) {
             // A status or a redirect that changes by itself says nothing, but an opened path does.
             found.retain(|one| one.name == DifferenceName::OpensDenied || one.is_harmless);

@@ -61,6 +61,8 @@ fn denied_path_is_opened_if_howdah_serves_it() {
         ),
         // A file that should be private.
         (200, response(404, ""), Denied, Some((StatusDiffers, true))),
+        (200, response(301, ""), Denied, Some((StatusDiffers, true))),
+        (500, response(403, ""), Denied, Some((StatusDiffers, true))),
         (
             200,
             response(404, ""),
