@@ -9,6 +9,30 @@ use super::response::{ComparedBody, ComparedResponse};
 /// The length from which it matters that a body is not compressed, in bytes.
 const WORTH_COMPRESSING: usize = 1024;
 
+/// Names of media types that browsers treat alike: RFC 9239 §6 for scripts, RFC 7303 §9.2 for XML, RFC 8081 §4.4 for
+/// fonts, and the registered name of icons beside the usual one.
+const SAME_MEDIA_TYPES: &[&[&str]] = &[
+    &[
+        "text/javascript",
+        "application/javascript",
+        "application/x-javascript",
+    ],
+    &["text/xml", "application/xml"],
+    &[
+        "font/ttf",
+        "application/x-font-ttf",
+        "application/font-sfnt",
+        "font/sfnt",
+    ],
+    &[
+        "font/woff",
+        "application/font-woff",
+        "application/x-font-woff",
+    ],
+    &["font/woff2", "application/font-woff2"],
+    &["image/vnd.microsoft.icon", "image/x-icon"],
+];
+
 /// A difference that has not been explained yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundDifference {
@@ -245,18 +269,13 @@ impl OldResponses {
         if old.media_type == new.media_type && same_charset {
             return;
         }
-        let is_script = |one: &ComparedResponse| {
-            // RFC 9239 §6: these names have the same meaning.
-            let names = [
-                "text/javascript",
-                "application/javascript",
-                "application/x-javascript",
-            ];
-            one.media_type
-                .as_deref()
-                .is_some_and(|kind| names.contains(&kind))
+        let kinds = [&old.media_type, &new.media_type];
+        let is_in = |names: &&[&str]| {
+            let known =
+                |kind: &&Option<String>| kind.as_deref().is_some_and(|kind| names.contains(&kind));
+            kinds.iter().all(known)
         };
-        let harmless = is_script(old) && is_script(new) && same_charset;
+        let harmless = same_charset && SAME_MEDIA_TYPES.iter().any(is_in);
         found.compare(
             DifferenceName::ContentTypeDiffers,
             &with_charset(old),

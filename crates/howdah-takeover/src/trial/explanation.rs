@@ -96,9 +96,7 @@ fn harmless_cause(name: DifferenceName) -> &'static str {
             "Howdah lets browsers check whether their copy is current, and the old server does not."
         }
         DifferenceName::RangeDiffers => "Howdah sends parts of files, and the old server does not.",
-        DifferenceName::ContentTypeDiffers => {
-            "Both names of the media type mean the same (RFC 9239)."
-        }
+        DifferenceName::ContentTypeDiffers => "Both names of the media type mean the same.",
         _ => "Howdah sends a header that the old server does not send.",
     }
 }
@@ -149,6 +147,9 @@ fn script_failure(new: &ComparedResponse, log: &str) -> Option<Explanation> {
 fn by_refusal(new: &ComparedResponse, request: ExplainedRequest<'_>) -> Explanation {
     let cause = match new.howdah_error.as_deref() {
         Some("Denied" | "HtaccessDenied") => "A rule denies this path in Howdah, and not on the old server.".to_owned(),
+        Some("NoIndex") => {
+            "The directory has no index file, and Howdah lists no directories.".to_owned()
+        }
         Some("NotFound") => "Howdah finds no file for this path, and no script handles it: a rewrite, an alias or an \
                              index of the old server may not have been carried over."
             .to_owned(),

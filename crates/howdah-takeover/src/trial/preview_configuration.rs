@@ -183,11 +183,15 @@ fn remove_own_actions(table: &mut Table) -> Vec<String> {
         ("job", "Background jobs did not run in the preview."),
         ("fleet", "The preview was not a member of the fleet."),
         ("traces", "The preview sent no traces."),
-        ("status", "The preview had no listener for monitoring."),
     ] {
         if table.remove(key).is_some() {
             remarks.push(remark.to_owned());
         }
+    }
+    if let Some(status) = table.get_mut("status").and_then(Value::as_table_mut)
+        && status.remove("listen").is_some()
+    {
+        remarks.push("The preview had no listener for monitoring.".to_owned());
     }
     if let Some(cache) = table.get_mut("cache").and_then(Value::as_table_mut)
         && cache.remove("path").is_some()
@@ -279,7 +283,7 @@ mod tests {
     fn preview_has_its_own_addresses_and_no_jobs() {
         let main = "include = [\"sites.d/*.toml\"]\nlisten = [\"0.0.0.0:80\", \"0.0.0.0:443 tls http3\"]\n\
             pid = \"/run/a.pid\"\n[log]\nerror = \"syslog\"\nlevel = \"info\"\n[cache]\npath = \"/var/cache/a\"\n\
-            [pool.www]\npm = \"static\"\nmax_children = 40\n[[job]]\npreset = \"wp-cron\"\n\
+            [status]\nlisten = \"127.0.0.1:9180\"\npath = \"/status\"\n[pool.www]\npm = \"static\"\nmax_children = 40\n[[job]]\npreset = \"wp-cron\"\n\
             [[site]]\nhosts = [\"a.test\"]\nroot = \"/a\"\n";
         let other = "[[site]]\nhosts = [\"b.test\"]\nroot = \"/b\"\n\
             listen = [\"192.0.2.1:80\", \"0.0.0.0:80 proxy_protocol\"]\n";
@@ -308,6 +312,10 @@ mod tests {
         assert_eq!(table["log"]["error"].as_str(), Some("stderr"));
         assert_eq!(table["log"]["level"].as_str(), Some("info"));
         assert!(table["cache"].get("path").is_none());
+        assert_eq!(
+            table["status"],
+            "path = \"/status\"".parse::<Table>().unwrap().into()
+        );
         assert_eq!(table["pool"]["www"]["pm"].as_str(), Some("ondemand"));
         assert_eq!(table["pool"]["www"]["max_children"].as_integer(), Some(40));
         assert!(made.remarks.iter().any(|one| one.contains("jobs did not")));

@@ -152,3 +152,52 @@ fn compression_is_lost_only_where_it_matters() {
     assert_eq!(found(&long, &compressed), [(CompressionDiffers, true)]);
     assert_eq!(found(&compressed, &compressed), []);
 }
+
+#[test]
+fn media_types_with_the_same_meaning_are_harmless() {
+    let of_type = |kind: &str, charset: &str| ComparedResponse {
+        media_type: Some(kind.to_owned()),
+        charset: Some(charset.to_owned()).filter(|charset| !charset.is_empty()),
+        ..response(200, "")
+    };
+    for (old, new, expected) in [
+        (("text/css", ""), ("text/css", "utf-8"), None),
+        (
+            ("application/javascript", ""),
+            ("text/javascript", "utf-8"),
+            Some(true),
+        ),
+        (
+            ("image/x-icon", ""),
+            ("image/vnd.microsoft.icon", ""),
+            Some(true),
+        ),
+        (
+            ("text/html", "iso-8859-1"),
+            ("text/html", "utf-8"),
+            Some(false),
+        ),
+        (
+            ("text/xml", "iso-8859-1"),
+            ("application/xml", "utf-8"),
+            Some(false),
+        ),
+        (
+            ("text/html", ""),
+            ("application/octet-stream", ""),
+            Some(false),
+        ),
+    ] {
+        let found = compare(
+            of_type(old.0, old.1),
+            of_type(new.0, new.1),
+            RequestPurpose::Content,
+        );
+        let expected = expected.map(|harmless| (DifferenceName::ContentTypeDiffers, harmless));
+        assert_eq!(
+            found,
+            expected.into_iter().collect::<Vec<_>>(),
+            "{old:?} {new:?}"
+        );
+    }
+}
