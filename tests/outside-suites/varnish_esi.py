@@ -1,0 +1,411 @@
+"""Varnish's ESI cases (e*.vtc), with Howdah in Varnish's place. vtc.py reads them; the scripted servers are this
+process, which origin/relay.php asks for each response; vcl.py decides which responses are marked as ESI.
+
+A response without rules of its own is stored for two minutes, as by Varnish. Fragments may be requested in any order:
+a request gets the first unused response whose URL is the request's. A response that a case compresses is sent as it is,
+because Howdah tells PHP that it accepts no encoding. A case is one client with one configuration."""
+
+import base64
+import gzip
+import html
+import http.client
+import json
+import os
+import pathlib
+import re
+import socket
+import socketserver
+import tempfile
+import threading
+import time
+import urllib.parse
+
+import rig
+import vcl
+import vtc
+
+MARK = ("Surrogate-Control", 'content="ESI/1.0"')
+# Log lines of Varnish that have the meaning of a name in Howdah's log.
+LOG_NAMES = {"ESI depth limit reached": "EsiTooDeep"}
+PARAMETERS = re.compile(r"debug\.fragfetch|param\.set (debug|thread_pool_stack|gzip_memlevel|http_gzip_support true|"
+                        r"feature \+esi_(disable_xml_check|include_onerror|ignore_other_elements|ignore_https))")
+ARGUMENTS = re.compile(r"-sdefault,|-p (thread_pool_stack|feature=\+esi_disable_xml_check)")
+# Commands that read Varnish's own output.
+UNCHECKED = ("logexpect", "shell", "feature", "varnishtest", "delay", "process")
+
+
+class Phase:
+    """One client with one configuration: what was checked, and what differed."""
+
+    def __init__(self):
+        self.checks, self.differences, self.unusable = 0, [], None
+
+    def check(self, holds, text):
+        self.checks += 1
+        if not holds:
+            self.differences.append(text)
+
+    def verdict(self):
+        if self.differences:
+            return rig.FAILED, "; ".join(self.differences)
+        if self.unusable or not self.checks:
+            return rig.SKIPPED, self.unusable or "checks only Varnish's own log"
+        return rig.PASSED, ""
+
+
+class Request:
+    """A request that reached the origin."""
+
+    def __init__(self, asked):
+        self.url, self.method, self.headers = asked["url"], asked["method"], asked["headers"]
+        self.body = base64.b64decode(asked["body"])
+
+    def read(self, subject):
+        """The value of `req.…`, as a server's expectations name it."""
+        if subject.startswith("req.http."):
+            return self.headers.get(subject[9:].lower(), "<undef>")
+        match subject:
+            case "req.url":
+                return self.url
+            case "req.method":
+                return self.method
+            case "req.bodylen":
+                return str(len(self.body))
+        raise rig.Unusable(subject)
+
+
+class Origin:
+    """The scripted servers of a case, together, at a unix socket."""
+
+    def __init__(self, directory):
+        self.exchanges, self.subroutines, self.phase = {}, {}, None
+        # The URL of the client's request; every other one is a fragment's.
+        self.page = None
+        self.ignored = 0
+        self.lock = threading.Lock()
+        self.path = directory / "origin"
+        origin = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self):
+                asked = Request(json.loads(self.rfile.readline()))
+                self.wfile.write(json.dumps(origin.respond(asked)).encode())
+
+        self.server = socketserver.ThreadingUnixStreamServer(str(self.path), Handler)
+        self.server.daemon_threads = True
+        self.path.chmod(0o666)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def respond(self, request):
+        with self.lock:
+            exchange = self.take(request)
+            if exchange is None:
+                self.phase.check(False, f"{request.method} {request.url} was requested, but no response is left")
+                return {"status": 500, "headers": [], "body": ""}
+            for expectation in exchange.expectations:
+                self.expect(expectation, request)
+            try:
+                decision = self.decide(request, exchange.response)
+            except rig.Unusable as why:
+                self.phase.unusable = str(why)
+                return {"status": 500, "headers": [], "body": ""}
+        time.sleep(exchange.seconds)
+        return self.response(request, exchange.response, decision)
+
+    def take(self, request):
+        """The next response for a request: with its URL, without one, or in order."""
+        left = [(own, exchange) for own in self.exchanges.values() for exchange in own]
+        url = [pair for pair in left if pair[1].fits(request, ("req.url", "req.method")) and
+               pair[1].fits(request, ("req.url",))]
+        free = [pair for pair in left if pair[1].fits(request, ("req.url",)) is None and
+                pair[1].fits(request, ("req.method",)) is not False]
+        for own, exchange in url or free or left:
+            own.remove(exchange)
+            return exchange
+        return None
+
+    def expect(self, expectation, request):
+        # Varnish asks servers for gzip; Howdah compresses itself.
+        if expectation.subject == "req.http.accept-encoding":
+            self.ignored += 1
+        else:
+            self.phase.check(expectation.holds(request.read), f"{request.url}: {expectation}")
+
+    def decide(self, request, response=None):
+        """What the configuration decides about a request and its response."""
+        def read(name):
+            owner, _, rest = name.partition(".")
+            if owner in ("req", "bereq") and rest in ("url", "method"):
+                return getattr(request, rest)
+            if owner in ("req", "bereq") and rest.startswith("http."):
+                return request.headers.get(rest[5:].lower())
+            if owner == "beresp" and rest.startswith("http.") and response is not None:
+                value = response.header(rest[5:])
+                return None if value == "<undef>" else value
+            raise rig.Unusable(f"VCL: {name}")
+
+        decision = vcl.Decision(read, request.url != self.page)
+        # A request of the client may be a hit, of which a server learns nothing.
+        for name in ("vcl_recv", "vcl_backend_fetch", "vcl_backend_response", "vcl_deliver"):
+            if response is not None or not name.startswith("vcl_backend"):
+                decision.run(self.subroutines.get(name, []))
+        return decision
+
+    def response(self, request, message, decision):
+        headers = [(name, value) for name, value in message.headers
+                   if name.lower() not in ("content-length", "transfer-encoding", "connection", MARK[0].lower())]
+        if decision.processed and not decision.turned_off:
+            headers.append(MARK)
+        if message.header("cache-control") == "<undef>" and not decision.passed:
+            headers.append(("Cache-Control", "max-age=120"))
+        body = message.body
+        if message.compressed and "gzip" in request.headers.get("accept-encoding", ""):
+            body = gzip.compress(body)
+            headers.append(("Content-Encoding", "gzip"))
+        if not message.complete:
+            # The length that is named is never sent.
+            headers.append(("Content-Length", str(len(body) + 100)))
+        return {"status": message.status, "headers": headers, "body": base64.b64encode(body).decode()}
+
+
+class Response:
+    """What a client received."""
+
+    def __init__(self, port, message, cut_off_is_fine):
+        with socket.create_connection(("127.0.0.1", port), 30) as connection:
+            connection.sendall(request_bytes(message))
+            answer = http.client.HTTPResponse(connection, method=message.method)
+            answer.begin()
+            self.complete = True
+            try:
+                self.body = answer.read()
+            except http.client.IncompleteRead as cut:
+                self.body, self.complete = cut.partial, False
+            except ConnectionError:
+                self.body, self.complete = b"", False
+        self.status, self.headers = answer.status, answer.headers
+        self.acceptable = self.complete or cut_off_is_fine
+
+    def gunzip(self):
+        self.body = gzip.decompress(self.body)
+
+    def read(self, subject):
+        if subject.startswith("resp.http."):
+            return ", ".join(self.headers.get_all(subject[10:], ["<undef>"]))
+        match subject:
+            case "resp.status":
+                return str(self.status)
+            case "resp.body":
+                return self.body.decode("latin1")
+            case "resp.bodylen":
+                return str(len(self.body))
+        raise rig.Unusable(subject)
+
+
+def request_bytes(message):
+    lines = [f"{message.method} {message.url} {message.proto}"]
+    if message.header("host") == "<undef>":
+        lines.append("Host: 127.0.0.1")
+    lines += [f"{name}: {value}" for name, value in message.headers]
+    if message.body and message.header("transfer-encoding") == "<undef>":
+        lines.append(f"Content-Length: {len(message.body)}")
+    body = message.body
+    if message.header("transfer-encoding") == "chunked":
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    return "\r\n".join([*lines, "", ""]).encode("latin1") + body
+
+
+class Script:
+    """The run of one file."""
+
+    def __init__(self, text, server, origin):
+        self.commands = list(vtc.commands(text))
+        self.server, self.origin = server, origin
+        self.phases, self.configuration, self.clients = {}, 0, {}
+
+    def phase(self, client):
+        self.origin.phase = self.phases.setdefault((self.configuration, client), Phase())
+        return self.origin.phase
+
+    def run(self):
+        try:
+            for words in self.commands:
+                self.command(words)
+        except rig.Unusable as why:
+            self.phase(None).unusable = str(why)
+
+    def command(self, words):
+        match words[0]:
+            case "server" if len(words) > 2 and not words[2].startswith("-"):
+                self.origin.exchanges[words[1]] = vtc.server(words[2])
+            case "client":
+                self.client(words[1], words[2:])
+            case "varnish":
+                self.varnish(words[2:])
+            case "server":
+                pass
+            case name if name in UNCHECKED:
+                self.unchecked(words)
+            case name:
+                raise rig.Unusable(name)
+
+    def client(self, name, words):
+        if not words[0].startswith("-"):
+            self.clients[name] = words.pop(0)
+        if "-run" in words or "-start" in words:
+            phase = self.phase(name)
+            try:
+                phase.unusable = None
+                Client(self.server.port, self.origin, phase).run(self.clients[name])
+            except rig.Unusable as why:
+                phase.unusable = str(why)
+
+    def varnish(self, words):
+        words = iter(words)
+        for option in words:
+            match option:
+                case "-vcl+backend" | "-vcl":
+                    self.origin.subroutines = vcl.Reader(next(words)).subroutines()
+                    self.configuration += 1
+                case "-cliok" | "-cli":
+                    self.setting(PARAMETERS, next(words))
+                case "-arg":
+                    self.setting(ARGUMENTS, next(words))
+                case "-syntax":
+                    next(words)
+                case "-expect":
+                    self.origin.ignored += 1
+                    return
+                case "-start" | "-vsl_catchup":
+                    pass
+                case _:
+                    raise rig.Unusable(f"varnish {option}")
+
+    def setting(self, known, text):
+        if not known.match(text):
+            raise rig.Unusable(text)
+        self.configuration += 1
+
+    def unchecked(self, words):
+        """Commands that read what Varnish logs. Names of Howdah's log are looked for in their place."""
+        expected = [line for line in vtc.commands(words[-2] if words[0] == "logexpect" else "") if line[0] == "expect"]
+        named = {name for line in expected for text, name in LOG_NAMES.items() if text in line[-1]}
+        self.origin.ignored += len(expected) + (words[0] == "shell")
+        if named and "-start" in words:
+            self.awaited = named
+        elif words[-1] == "-wait":
+            for name in getattr(self, "awaited", ()):
+                self.origin.phase.check(name in self.server.said(), f"no {name} is logged")
+
+
+class Client:
+    """The steps of a client."""
+
+    def __init__(self, port, origin, phase):
+        self.port, self.origin, self.phase = port, origin, phase
+        self.message, self.response, self.internals, self.fatal = None, None, set(), True
+
+    def run(self, text):
+        for words in vtc.commands(text):
+            match words[0]:
+                case "txreq":
+                    self.message = vtc.Message().read_options(words[1:])
+                case "chunked" | "chunkedlen":
+                    self.message.add_chunk(words)
+                case "rxresp":
+                    self.receive()
+                case "gunzip":
+                    self.gunzip()
+                case "expect":
+                    self.expect(vtc.Expectation(*words[1:4]))
+                case "fatal" | "non_fatal":
+                    self.fatal = words[0] == "fatal"
+                case "delay":
+                    time.sleep(min(float(words[1]), 1))
+                case _:
+                    raise rig.Unusable(f"a client's {words[0]}")
+
+    def receive(self):
+        headers = {name.lower(): value for name, value in self.message.headers}
+        self.origin.page = self.message.url
+        asked = Request({"url": self.message.url, "method": self.message.method, "headers": headers, "body": ""})
+        self.internals |= self.origin.decide(asked).internals
+        self.response = Response(self.port, self.message, not self.fatal)
+        if self.phase.unusable:
+            raise rig.Unusable(self.phase.unusable)
+        self.phase.check(self.response.acceptable, f"{self.message.url}: the response is cut off")
+
+    def gunzip(self):
+        encoded = self.response.read("resp.http.content-encoding") == "gzip"
+        self.phase.check(encoded, f"{self.message.url}: the response is not compressed")
+        if encoded:
+            self.response.gunzip()
+
+    def expect(self, expectation):
+        name = expectation.subject.partition(".http.")[2].lower()
+        if name in self.internals:
+            self.origin.ignored += 1
+            return
+        found = self.response.read(expectation.subject)
+        self.phase.check(expectation.holds(self.response.read), f"{self.message.url}: {expectation}, found {found[:60]!r}")
+
+
+def included(text):
+    """The paths that a file's pages may include: what its tags name, relative to each path that the file mentions."""
+    pages = {vtc.rooted(url) for url in re.findall(r"(?:-url|req\.url ==) \"?([^\s\"]+)", text)} | {"/"}
+    found = set()
+    for _ in range(2):
+        for source in re.findall(r"src\s*=\s*[\"']?([^\"'\s>]+)", text):
+            for page in pages | found:
+                path = urllib.parse.urlsplit(urllib.parse.urljoin("http://a" + page, html.unescape(source))).path
+                found.add(path)
+    # `/` would allow every URL, and is refused.
+    return sorted(path for path in found if path.startswith("/") and path != "/" and not re.search(r"[%#\\*?\s]", path))
+
+
+def configuration(paths, socket_path):
+    user = 'user = "www-data"\n' if os.getuid() == 0 else ""
+    return f"""{user}
+[pool.www]
+pm = "static"
+max_children = 2
+[pool.www.env]
+ORIGIN = {rig.toml(socket_path)}
+[[site]]
+root = {rig.toml(rig.HERE / "origin")}
+try_files = []
+front_controller = "/relay.php"
+cache = "rfc"
+[site.esi]
+paths = {rig.toml(paths or ["/none"])}
+"""
+
+
+def run_file(file, result):
+    """Runs a file and adds its cases. Returns how many expectations held, how many there were, and how many were not
+    checked."""
+    text = file.read_text(encoding="latin1")
+    with tempfile.TemporaryDirectory(prefix="howdah-vtc-") as directory:
+        pathlib.Path(directory).chmod(0o755)
+        origin = Origin(pathlib.Path(directory))
+        with rig.Howdah(configuration(included(text), origin.path)) as server:
+            script = Script(text, server, origin)
+            script.run()
+        origin.server.shutdown()
+        origin.server.server_close()
+    phases = list(script.phases.values())
+    for number, phase in enumerate(phases, 1):
+        name = file.stem if len(phases) == 1 else f"{file.stem}-{number}"
+        result.add(name, *phase.verdict())
+    checks = sum(phase.checks for phase in phases)
+    return checks - sum(len(phase.differences) for phase in phases), checks, origin.ignored
+
+
+def run(checkout):
+    result = rig.Result("varnish-esi", rig.version(checkout))
+    files = sorted(pathlib.Path(checkout, "bin/varnishtest/tests").glob("e[0-9]*.vtc"))
+    counts = [run_file(file, result) for file in files]
+    held, checks, ignored = (sum(column) for column in zip(*counts))
+    result.note = (f"Of {checks} expectations about requests and responses, {held} hold. Another {ignored} are about Varnish's counters, "
+                   "log lines and internals, and are not checked.")
+    return result
