@@ -7,6 +7,7 @@
 
 pub mod parser;
 pub mod rules;
+mod scan;
 
 pub use parser::{EsiInclude, EsiParser, EsiPart, parse_page};
 pub use rules::{EsiPath, EsiRules};

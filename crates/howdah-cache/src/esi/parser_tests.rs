@@ -90,6 +90,21 @@ const CASES: &[(&str, &str)] = &[
     ("a<esi:remove/>b", "ab"),
     ("a</esi:remove>b", "ab"),
     ("a<esi:remove>b", "a"),
+    // e00002: an end tag in a comment or CDATA section does not count.
+    (
+        "a<esi:remove><![CDATA[</esi:remove>]]>x</esi:remove>b",
+        "ab",
+    ),
+    ("a<esi:remove><!-- </esi:remove> -->x</esi:remove>b", "ab"),
+    ("a<esi:remove><!-- </esi:remove>b", "a"),
+    ("a<esi:remove><!--esi </esi:remove>b", "ab"),
+    ("<!--esi <esi:remove><!-- </esi:remove>a-->b", " ab"),
+    // e00008: a quotation mark that is missing takes no other tag with it.
+    (
+        "a<esi:include src=\"/f />b<esi:include src=\"/g\"/>c<esi:remove>x</esi:remove>",
+        "ab[/g]c",
+    ),
+    ("a<esi:include src=\"/f?a<b\"/>c", "a[/f?a<b]c"),
     ("a<esi:comment text=\"x > y\"/>b", "ab"),
     ("a<!--esi b -->c", "a b c"),
     ("<!--esi<esi:include src=\"/f\"/>-->b-->", "[/f]b-->"),
