@@ -30,6 +30,8 @@ LOG_NAMES = {"ESI depth limit reached": "EsiTooDeep"}
 PARAMETERS = re.compile(r"debug\.fragfetch|param\.set (debug|thread_pool_stack|gzip_memlevel|http_gzip_support true|"
                         r"feature \+esi_(disable_xml_check|include_onerror|ignore_other_elements|ignore_https))")
 ARGUMENTS = re.compile(r"-sdefault,|-p (thread_pool_stack|feature=\+esi_disable_xml_check)")
+# The response to a request that a case does not expect.
+NO_EXCHANGE = vtc.Exchange(response=vtc.Message(status=500))
 # Commands that read Varnish's own output.
 UNCHECKED = ("logexpect", "shell", "feature", "varnishtest", "delay", "process")
 
@@ -39,6 +41,8 @@ class Phase:
 
     def __init__(self):
         self.checks, self.differences, self.unusable = 0, [], None
+        # Whether a command inspects what Varnish logs, and whether the client inspects a response.
+        self.inspects_log, self.inspects_response = False, False
 
     def check(self, holds, text):
         self.checks += 1
@@ -48,8 +52,10 @@ class Phase:
     def verdict(self):
         if self.differences:
             return rig.FAILED, "; ".join(self.differences)
-        if self.unusable or not self.checks:
-            return rig.SKIPPED, self.unusable or "checks only Varnish's own log"
+        if self.unusable:
+            return rig.SKIPPED, self.unusable
+        if self.inspects_log and not self.inspects_response:
+            return rig.SKIPPED, "checks only the output of varnishncsa"
         return rig.PASSED, ""
 
 
@@ -79,8 +85,8 @@ class Origin:
 
     def __init__(self, directory):
         self.exchanges, self.subroutines, self.phase = {}, {}, None
-        # The URL of the client's request; every other one is a fragment's.
-        self.page = None
+        # The URL of the client's request, as the case writes it. Every other one is a fragment's.
+        self.page = "/"
         self.ignored = 0
         self.lock = threading.Lock()
         self.path = directory / "origin"
@@ -98,17 +104,15 @@ class Origin:
 
     def respond(self, request):
         with self.lock:
-            exchange = self.take(request)
-            if exchange is None:
-                self.phase.check(False, f"{request.method} {request.url} was requested, but no response is left")
-                return {"status": 500, "headers": [], "body": ""}
-            for expectation in exchange.expectations:
-                self.expect(expectation, request)
             try:
+                self.decide(request)
+                exchange = self.take(request)
                 decision = self.decide(request, exchange.response)
+                for expectation in exchange.expectations:
+                    self.expect(expectation, request)
             except rig.Unusable as why:
                 self.phase.unusable = str(why)
-                return {"status": 500, "headers": [], "body": ""}
+                exchange, decision = NO_EXCHANGE, vcl.Decision(None, False)
         time.sleep(exchange.seconds)
         return self.response(request, exchange.response, decision)
 
@@ -122,7 +126,8 @@ class Origin:
         for own, exchange in url or free or left:
             own.remove(exchange)
             return exchange
-        return None
+        self.phase.check(False, f"{request.method} {request.url} was requested, but no response is left")
+        return NO_EXCHANGE
 
     def expect(self, expectation, request):
         # Varnish asks servers for gzip; Howdah compresses itself.
@@ -133,10 +138,14 @@ class Origin:
 
     def decide(self, request, response=None):
         """What the configuration decides about a request and its response."""
+        nested = request.url != vtc.rooted(self.page)
+
         def read(name):
             owner, _, rest = name.partition(".")
-            if owner in ("req", "bereq") and rest in ("url", "method"):
-                return getattr(request, rest)
+            if owner in ("req", "bereq") and rest == "url":
+                return request.url if nested else self.page
+            if owner in ("req", "bereq") and rest == "method":
+                return request.method
             if owner in ("req", "bereq") and rest.startswith("http."):
                 return request.headers.get(rest[5:].lower())
             if owner == "beresp" and rest.startswith("http.") and response is not None:
@@ -144,7 +153,7 @@ class Origin:
                 return None if value == "<undef>" else value
             raise rig.Unusable(f"VCL: {name}")
 
-        decision = vcl.Decision(read, request.url != self.page)
+        decision = vcl.Decision(read, nested)
         # A request of the client may be a hit, of which a server learns nothing.
         for name in ("vcl_recv", "vcl_backend_fetch", "vcl_backend_response", "vcl_deliver"):
             if response is not None or not name.startswith("vcl_backend"):
@@ -171,20 +180,21 @@ class Origin:
 class Response:
     """What a client received."""
 
-    def __init__(self, port, message, cut_off_is_fine):
+    def __init__(self, port, message):
+        self.status, self.headers, self.body, self.complete = 0, http.client.HTTPMessage(), b"", False
         with socket.create_connection(("127.0.0.1", port), 30) as connection:
             connection.sendall(request_bytes(message))
-            answer = http.client.HTTPResponse(connection, method=message.method)
-            answer.begin()
-            self.complete = True
+            received = http.client.HTTPResponse(connection, method=message.method)
             try:
-                self.body = answer.read()
+                received.begin()
+                self.status, self.headers = received.status, received.headers
+                self.body = received.read()
+                self.complete = True
             except http.client.IncompleteRead as cut:
-                self.body, self.complete = cut.partial, False
-            except ConnectionError:
-                self.body, self.complete = b"", False
-        self.status, self.headers = answer.status, answer.headers
-        self.acceptable = self.complete or cut_off_is_fine
+                self.body = cut.partial
+            except (OSError, http.client.HTTPException):
+                # There is no response, which the expectations show.
+                pass
 
     def gunzip(self):
         self.body = gzip.decompress(self.body)
@@ -203,7 +213,7 @@ class Response:
 
 
 def request_bytes(message):
-    lines = [f"{message.method} {message.url} {message.proto}"]
+    lines = [f"{message.method} {vtc.rooted(message.url)} {message.proto}"]
     if message.header("host") == "<undef>":
         lines.append("Host: 127.0.0.1")
     lines += [f"{name}: {value}" for name, value in message.headers]
@@ -222,6 +232,8 @@ class Script:
         self.commands = list(vtc.commands(text))
         self.server, self.origin = server, origin
         self.phases, self.configuration, self.clients = {}, 0, {}
+        # Names that have to be in Howdah's log.
+        self.awaited = set()
 
     def phase(self, client):
         self.origin.phase = self.phases.setdefault((self.configuration, client), Phase())
@@ -291,10 +303,12 @@ class Script:
         expected = [line for line in vtc.commands(words[-2] if words[0] == "logexpect" else "") if line[0] == "expect"]
         named = {name for line in expected for text, name in LOG_NAMES.items() if text in line[-1]}
         self.origin.ignored += len(expected) + (words[0] == "shell")
+        if words[0] == "shell" and self.origin.phase:
+            self.origin.phase.inspects_log = True
         if named and "-start" in words:
-            self.awaited = named
+            self.awaited |= named
         elif words[-1] == "-wait":
-            for name in getattr(self, "awaited", ()):
+            for name in self.awaited:
                 self.origin.phase.check(name in self.server.said(), f"no {name} is logged")
 
 
@@ -328,12 +342,13 @@ class Client:
     def receive(self):
         headers = {name.lower(): value for name, value in self.message.headers}
         self.origin.page = self.message.url
-        asked = Request({"url": self.message.url, "method": self.message.method, "headers": headers, "body": ""})
+        asked = Request({"url": vtc.rooted(self.message.url), "method": self.message.method, "headers": headers, "body": ""})
         self.internals |= self.origin.decide(asked).internals
-        self.response = Response(self.port, self.message, not self.fatal)
+        self.response = Response(self.port, self.message)
         if self.phase.unusable:
             raise rig.Unusable(self.phase.unusable)
-        self.phase.check(self.response.acceptable, f"{self.message.url}: the response is cut off")
+        if self.fatal:
+            self.phase.check(self.response.complete, f"{self.message.url}: the response is cut off")
 
     def gunzip(self):
         encoded = self.response.read("resp.http.content-encoding") == "gzip"
@@ -346,6 +361,7 @@ class Client:
         if name in self.internals:
             self.origin.ignored += 1
             return
+        self.phase.inspects_response = True
         found = self.response.read(expectation.subject)
         self.phase.check(expectation.holds(self.response.read), f"{self.message.url}: {expectation}, found {found[:60]!r}")
 
@@ -407,5 +423,6 @@ def run(checkout):
     counts = [run_file(file, result) for file in files]
     held, checks, ignored = (sum(column) for column in zip(*counts))
     result.note = (f"Of {checks} expectations about requests and responses, {held} hold. Another {ignored} are about Varnish's counters, "
-                   "log lines and internals, and are not checked.")
+                   "log lines and internals, and are not checked. Skipped: " +
+                   ", ".join(f"`{case.name}` ({case.note})" for case in result.cases if case.verdict == rig.SKIPPED) + ".")
     return result

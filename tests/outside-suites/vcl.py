@@ -11,7 +11,7 @@ COMPARISONS = ("==", "!=", "~", "!~", "<", ">")
 # Where and how a response is stored or compressed, which a case cannot see from outside; and which server is asked:
 # here, one origin has the responses of all.
 WITHOUT_EFFECT = re.compile(r"set (beresp\.do_(gzip|gunzip|stream)|bereq\.backend|req\.backend_hint) |"
-                            r'set resp\.filters \+= debug\.pedantic|unset (be)?resp\.|unset req\.http\.accept-encoding$')
+                            r'set resp\.filters \+= +debug\.pedantic|std\.cache_req_body |unset (be)?resp\.|unset req\.http\.accept-encoding$')
 INTERNALS = ("obj.can_esi", "beresp.filters", "resp.filters", "resp.do_esi")
 
 

@@ -87,6 +87,8 @@ class Message:
     body: bytes = b""
     compressed: bool = False
     complete: bool = True
+    # What `send` has sent.
+    raw: str = ""
 
     def header(self, name):
         values = [value for own, value in self.headers if own.lower() == name.lower()]
@@ -100,7 +102,7 @@ class Message:
                 case "-status":
                     self.status = int(next(words))
                 case "-url":
-                    self.url = rooted(next(words))
+                    self.url = next(words)
                 case "-req" | "-method":
                     self.method = next(words)
                 case "-proto":
@@ -138,7 +140,7 @@ class Message:
 
     def add_raw(self, text):
         """`send`: the bytes of an HTTP/1.0 response, which ends with the connection."""
-        self.raw = getattr(self, "raw", "") + text
+        self.raw += text
         head, end, body = self.raw.replace("\r\n", "\n").partition("\n\n")
         if end:
             lines = head.split("\n")

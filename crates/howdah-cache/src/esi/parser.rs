@@ -329,7 +329,10 @@ impl EsiParser {
         };
         let start = at + distance;
         let rest = &data[start..];
-        match (self.section(rest), end_tag(rest, b"</esi:remove", MAX_TAG_BYTES)) {
+        match (
+            self.section(rest),
+            end_tag(rest, b"</esi:remove", MAX_TAG_BYTES),
+        ) {
             (Opening::Skipped(length, end), _) => {
                 self.mode = Mode::RemoveUntil(end);
                 Step::Drop(at, start + length)
