@@ -1,9 +1,12 @@
-"""Varnish's ESI cases (e*.vtc), with Howdah in Varnish's place. vtc.py reads them; the scripted servers are this
-process, which origin/relay.php asks for each response; vcl.py decides which responses are marked as ESI.
+"""Runs Varnish's ESI tests (e*.vtc) with Howdah in Varnish's place. vtc.py reads the files, and vcl.py decides which
+responses are marked as ESI. The driver itself plays the scripted servers: origin/relay.php asks it for each response.
 
-A response without rules of its own is stored for two minutes, as by Varnish. Fragments may be requested in any order:
-a request gets the first unused response whose URL is the request's. A response that a case compresses is sent as it is,
-because Howdah tells PHP that it accepts no encoding. A case is one client with one configuration."""
+Where the two servers work differently, a test is adapted as follows. Varnish stores a response without caching headers
+for two minutes, so such a response gets `Cache-Control: max-age=120`. Howdah requests fragments at the same time, so a
+request gets the first unused response that is scripted for its URL, not the next one. Howdah tells PHP that it accepts
+no encoding, so a response that the test compresses is sent uncompressed. A fragment is sent once the client has the
+header of the page, because Howdah would otherwise know the length of some pages beforehand. A target without a slash gets one. A file is
+one case, or several if it has several clients or changes Varnish's configuration."""
 
 import base64
 import gzip
@@ -25,8 +28,9 @@ import vcl
 import vtc
 
 MARK = ("Surrogate-Control", 'content="ESI/1.0"')
-# Log lines of Varnish that have the meaning of a name in Howdah's log.
+# Texts in Varnish's log, and the names with the same meaning in Howdah's.
 LOG_NAMES = {"ESI depth limit reached": "EsiTooDeep"}
+# Settings of Varnish that a client cannot observe, or whose value Howdah always has.
 PARAMETERS = re.compile(r"debug\.fragfetch|param\.set (debug|thread_pool_stack|gzip_memlevel|http_gzip_support true|"
                         r"feature \+esi_(disable_xml_check|include_onerror|ignore_other_elements|ignore_https))")
 ARGUMENTS = re.compile(r"-sdefault,|-p (thread_pool_stack|feature=\+esi_disable_xml_check)")
@@ -37,11 +41,11 @@ UNCHECKED = ("logexpect", "shell", "feature", "varnishtest", "delay", "process")
 
 
 class Phase:
-    """One client with one configuration: what was checked, and what differed."""
+    """The result of one client with one configuration."""
 
     def __init__(self):
         self.checks, self.differences, self.unusable = 0, [], None
-        # Whether a command inspects what Varnish logs, and whether the client inspects a response.
+        # Whether a shell command inspects the log of Varnish, and whether the client inspects a response.
         self.inspects_log, self.inspects_response = False, False
 
     def check(self, holds, text):
@@ -67,7 +71,7 @@ class Request:
         self.body = base64.b64decode(asked["body"])
 
     def read(self, subject):
-        """The value of `req.…`, as a server's expectations name it."""
+        """Returns the value of a subject of a server's expectation."""
         if subject.startswith("req.http."):
             return self.headers.get(subject[9:].lower(), "<undef>")
         match subject:
@@ -81,12 +85,13 @@ class Request:
 
 
 class Origin:
-    """The scripted servers of a case, together, at a unix socket."""
+    """All scripted servers of a file, on one unix socket."""
 
     def __init__(self, directory):
         self.exchanges, self.subroutines, self.phase = {}, {}, None
-        # The URL of the client's request, as the case writes it. Every other one is a fragment's.
+        # The URL of the client's request, as the file writes it. A request for any other URL is for a fragment.
         self.page = "/"
+        self.header_received = threading.Event()
         self.ignored = 0
         self.lock = threading.Lock()
         self.path = directory / "origin"
@@ -113,11 +118,13 @@ class Origin:
             except rig.Unusable as why:
                 self.phase.unusable = str(why)
                 exchange, decision = NO_EXCHANGE, vcl.Decision(None, False)
+        if request.url != vtc.rooted(self.page):
+            self.header_received.wait(5)
         time.sleep(exchange.seconds)
         return self.response(request, exchange.response, decision)
 
     def take(self, request):
-        """The next response for a request: with its URL, without one, or in order."""
+        """Takes the next exchange that expects the request's URL, or else any URL, or else simply the next one."""
         left = [(own, exchange) for own in self.exchanges.values() for exchange in own]
         url = [pair for pair in left if pair[1].fits(request, ("req.url", "req.method")) and
                pair[1].fits(request, ("req.url",))]
@@ -130,14 +137,14 @@ class Origin:
         return NO_EXCHANGE
 
     def expect(self, expectation, request):
-        # Varnish asks servers for gzip; Howdah compresses itself.
+        # Howdah compresses responses itself, so it never accepts an encoding from PHP.
         if expectation.subject == "req.http.accept-encoding":
             self.ignored += 1
         else:
             self.phase.check(expectation.holds(request.read), f"{request.url}: {expectation}")
 
     def decide(self, request, response=None):
-        """What the configuration decides about a request and its response."""
+        """Returns what the configuration decides about a request, and about its response if there is one."""
         nested = request.url != vtc.rooted(self.page)
 
         def read(name):
@@ -154,7 +161,6 @@ class Origin:
             raise rig.Unusable(f"VCL: {name}")
 
         decision = vcl.Decision(read, nested)
-        # A request of the client may be a hit, of which a server learns nothing.
         for name in ("vcl_recv", "vcl_backend_fetch", "vcl_backend_response", "vcl_deliver"):
             if response is not None or not name.startswith("vcl_backend"):
                 decision.run(self.subroutines.get(name, []))
@@ -172,28 +178,28 @@ class Origin:
             body = gzip.compress(body)
             headers.append(("Content-Encoding", "gzip"))
         if not message.complete:
-            # The length that is named is never sent.
+            # Howdah treats a response that is shorter than its length as cut off.
             headers.append(("Content-Length", str(len(body) + 100)))
         return {"status": message.status, "headers": headers, "body": base64.b64encode(body).decode()}
 
 
 class Response:
-    """What a client received."""
+    """The response that a client received. The status is 0 if there was none."""
 
-    def __init__(self, port, message):
+    def __init__(self, port, message, header_received):
         self.status, self.headers, self.body, self.complete = 0, http.client.HTTPMessage(), b"", False
         with socket.create_connection(("127.0.0.1", port), 30) as connection:
             connection.sendall(request_bytes(message))
             received = http.client.HTTPResponse(connection, method=message.method)
             try:
                 received.begin()
+                header_received.set()
                 self.status, self.headers = received.status, received.headers
                 self.body = received.read()
                 self.complete = True
             except http.client.IncompleteRead as cut:
                 self.body = cut.partial
             except (OSError, http.client.HTTPException):
-                # There is no response, which the expectations show.
                 pass
 
     def gunzip(self):
@@ -232,7 +238,7 @@ class Script:
         self.commands = list(vtc.commands(text))
         self.server, self.origin = server, origin
         self.phases, self.configuration, self.clients = {}, 0, {}
-        # Names that have to be in Howdah's log.
+        # Names that are expected in Howdah's log.
         self.awaited = set()
 
     def phase(self, client):
@@ -299,7 +305,7 @@ class Script:
         self.configuration += 1
 
     def unchecked(self, words):
-        """Commands that read what Varnish logs. Names of Howdah's log are looked for in their place."""
+        """Counts commands that inspect the output of Varnish. If Howdah's log has a name for the same, expects this name."""
         expected = [line for line in vtc.commands(words[-2] if words[0] == "logexpect" else "") if line[0] == "expect"]
         named = {name for line in expected for text, name in LOG_NAMES.items() if text in line[-1]}
         self.origin.ignored += len(expected) + (words[0] == "shell")
@@ -344,7 +350,8 @@ class Client:
         self.origin.page = self.message.url
         asked = Request({"url": vtc.rooted(self.message.url), "method": self.message.method, "headers": headers, "body": ""})
         self.internals |= self.origin.decide(asked).internals
-        self.response = Response(self.port, self.message)
+        self.origin.header_received.clear()
+        self.response = Response(self.port, self.message, self.origin.header_received)
         if self.phase.unusable:
             raise rig.Unusable(self.phase.unusable)
         if self.fatal:
@@ -367,7 +374,7 @@ class Client:
 
 
 def included(text):
-    """The paths that a file's pages may include: what its tags name, relative to each path that the file mentions."""
+    """Returns the paths that tags in a file name, relative to each path that the file mentions."""
     pages = {vtc.rooted(url) for url in re.findall(r"(?:-url|req\.url ==) \"?([^\s\"]+)", text)} | {"/"}
     found = set()
     for _ in range(2):
@@ -375,7 +382,7 @@ def included(text):
             for page in pages | found:
                 path = urllib.parse.urlsplit(urllib.parse.urljoin("http://a" + page, html.unescape(source))).path
                 found.add(path)
-    # `/` would allow every URL, and is refused.
+    # Howdah refuses `/` in `paths`, because it would allow every URL.
     return sorted(path for path in found if path.startswith("/") and path != "/" and not re.search(r"[%#\\*?\s]", path))
 
 
@@ -398,8 +405,8 @@ paths = {rig.toml(paths or ["/none"])}
 
 
 def run_file(file, result):
-    """Runs a file and adds its cases. Returns how many expectations held, how many there were, and how many were not
-    checked."""
+    """Runs a file and adds its cases. Returns the numbers of expectations that held, that were checked, and that were
+    not checked."""
     text = file.read_text(encoding="latin1")
     with tempfile.TemporaryDirectory(prefix="howdah-vtc-") as directory:
         pathlib.Path(directory).chmod(0o755)

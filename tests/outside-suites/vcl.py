@@ -1,5 +1,5 @@
-"""The part of Varnish's configuration language (VCL) that says which responses have their ESI tags processed and which
-are stored. Any other statement makes a case unusable as soon as a request reaches it."""
+"""Evaluates the part of Varnish's configuration language (VCL) that decides whether the ESI tags of a response are
+processed and whether the response is stored. Any other statement raises `Unusable` when a request reaches it."""
 
 import re
 
@@ -8,8 +8,8 @@ import rig
 TOKEN = re.compile(r'\s+|#[^\n]*|//[^\n]*|/\*.*?\*/|"""(?P<long>.*?)"""|"(?P<text>[^"\n]*)"|(?P<name>[\w.][\w.-]*)'
                    r"|(?P<sign>==|!=|!~|\+=|&&|\|\||[~!{}();=<>+,])", re.S)
 COMPARISONS = ("==", "!=", "~", "!~", "<", ">")
-# Where and how a response is stored or compressed, which a case cannot see from outside; and which server is asked:
-# here, one origin has the responses of all.
+# Statements about the stored form of a response, which a client cannot observe, and about the choice of a server, which
+# makes no difference here because one origin has the responses of all servers.
 WITHOUT_EFFECT = re.compile(r"set (beresp\.do_(gzip|gunzip|stream)|bereq\.backend|req\.backend_hint) |"
                             r'set resp\.filters \+= +debug\.pedantic|std\.cache_req_body |unset (be)?resp\.|unset req\.http\.accept-encoding$')
 INTERNALS = ("obj.can_esi", "beresp.filters", "resp.filters", "resp.do_esi")
@@ -39,7 +39,7 @@ class Reader:
         return kind, token
 
     def skips(self, *tokens):
-        """Whether one of these tokens is next; it is then read."""
+        """Skips the next token if it is one of these. Returns whether it was."""
         found = self.peek() in tokens
         self.at += found
         return found
@@ -118,17 +118,17 @@ class Reader:
 
 
 class Decision:
-    """What a configuration decides about one request. `read` returns the value of a variable, or None; `nested`:
-    a page includes the response."""
+    """The decisions of a configuration about one request. `read` returns the value of a variable, or None. `nested` says
+    that the request is for a fragment."""
 
     def __init__(self, read, nested):
         self.read, self.nested = read, nested
         self.processed, self.turned_off, self.passed = False, False, False
-        # Names of headers that show what is inside of Varnish.
+        # Names of headers that show internals of Varnish.
         self.internals = set()
 
     def run(self, statements):
-        """Returns False if a statement ends the subroutine."""
+        """Runs statements. Returns False if one of them ends the subroutine."""
         for statement in statements:
             match statement:
                 case "if", test, then, otherwise:
@@ -140,7 +140,7 @@ class Decision:
                     self.passed = True
                     return False
                 case word, rest if not WITHOUT_EFFECT.match(f"{word} {rest.lower()}"):
-                    raise rig.Unusable(f"VCL: {word} {rest}")
+                    raise rig.Unusable(f"VCL: {word} {rest}".replace("( ", "(").replace(" )", ")"))
         return True
 
     def set(self, target, sign, value):
@@ -174,7 +174,7 @@ class Decision:
                 return "".join(text if kind == "text" else self.read(text) or "" for kind, text in parts)
 
     def compare(self, left, sign, right):
-        # A header that is missing equals no text, so the right side does not matter.
+        # A missing header equals no text, so the right side is not evaluated.
         if left is None:
             return sign in ("!=", "!~")
         right = self.value(right)

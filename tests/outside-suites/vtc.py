@@ -1,5 +1,5 @@
-"""Reads the test language of Varnish (VTC): the words of a file, a server's scripted responses, a client's steps.
-Runs nothing. What no ESI case needs is `Unusable`."""
+"""Reads Varnish's test language (VTC): the words of a file, and the exchanges of a scripted server. Runs nothing. Only
+the commands and options that ESI tests need are supported; all others raise `Unusable`."""
 
 import dataclasses
 import re
@@ -10,7 +10,7 @@ ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
 
 
 def commands(text):
-    """The commands of a text, as lists of words. A word in quotation marks or braces loses them."""
+    """Yields the commands of a text as lists of words, without the quotation marks or braces around a word."""
     command, at = [], 0
     while at < len(text):
         if text[at] == "\n":
@@ -36,7 +36,7 @@ def line_end(text, at):
 
 
 def read_word(text, at):
-    """The word at a position, and the position after it."""
+    """Returns the word at a position, and the position after it."""
     if text[at] == "{":
         depth, end = 1, at + 1
         while depth and end < len(text):
@@ -58,7 +58,7 @@ class Expectation:
     value: str
 
     def holds(self, read):
-        """`read` returns the value of a subject as text, `<undef>` if there is none."""
+        """Returns whether the expectation holds. `read` returns the value of a subject, or `<undef>`."""
         found = read(self.subject)
         wanted = read(self.value) if re.match(r"(req|resp)\.", self.value) else self.value
         match self.operator:
@@ -78,7 +78,7 @@ class Expectation:
 
 @dataclasses.dataclass
 class Message:
-    """What a server sends, or a client. `complete`: as long as its header says."""
+    """A request or a response. It is complete if its body has the length that its header announces."""
     status: int = 200
     method: str = "GET"
     url: str = "/"
@@ -87,7 +87,7 @@ class Message:
     body: bytes = b""
     compressed: bool = False
     complete: bool = True
-    # What `send` has sent.
+    # The bytes of all `send` commands.
     raw: str = ""
 
     def header(self, name):
@@ -95,7 +95,7 @@ class Message:
         return ", ".join(values) if values else "<undef>"
 
     def read_options(self, words):
-        """The options of `txreq` and `txresp`."""
+        """Applies the options of `txreq` or `txresp`."""
         words = iter(words)
         for option in words:
             match option:
@@ -130,16 +130,16 @@ class Message:
         if colon:
             self.headers.append((name.strip(), value.strip()))
         else:
-            # No program can be made to send such a line; what follows from it is a response that is not read.
+            # PHP cannot send a header without a colon, so the response is cut off instead. Both make it invalid.
             self.complete = False
 
     def add_chunk(self, words):
-        """`chunked TEXT` or `chunkedlen LENGTH`. A body that is sent so is complete only with the last chunk."""
+        """Applies `chunked TEXT` or `chunkedlen LENGTH`. The chunk with length 0 completes the body."""
         self.complete = words == ["chunkedlen", "0"]
         self.body += words[1].encode("latin1") if words[0] == "chunked" else filler(int(words[1]))
 
     def add_raw(self, text):
-        """`send`: the bytes of an HTTP/1.0 response, which ends with the connection."""
+        """Applies `send`, which sends bytes of an HTTP/1.0 response. The response ends with the connection."""
         self.raw += text
         head, end, body = self.raw.replace("\r\n", "\n").partition("\n\n")
         if end:
@@ -152,12 +152,12 @@ class Message:
 
 
 def rooted(url):
-    """A target as HTTP has it: a case may leave out the slash, which Varnish does not mind."""
+    """Returns a target with the slash that HTTP requires and Varnish does not."""
     return url if url.startswith(("/", "http://")) else "/" + url
 
 
 def filler(length):
-    """A body of which a case gives only the length."""
+    """Returns a body for a test that gives only its length."""
     return (b"0123456789abcde\n" * (length // 16 + 1))[:length]
 
 
@@ -169,13 +169,13 @@ class Exchange:
     seconds: float = 0
 
     def fits(self, request, subjects):
-        """Whether all expectations about these subjects hold; None if there are none."""
+        """Returns whether all expectations about these subjects hold; None if there are none."""
         own = [e for e in self.expectations if e.subject in subjects]
         return all(e.holds(request.read) for e in own) if own else None
 
 
 def server(text):
-    """The exchanges of a server, in order."""
+    """Returns the exchanges of a server, in order."""
     exchanges = []
     for words in commands(text):
         match words[0]:
