@@ -5,8 +5,8 @@ Where the two servers work differently, a test is adapted as follows. Varnish st
 for two minutes, so such a response gets `Cache-Control: max-age=120`. Howdah requests fragments at the same time, so a
 request gets the first unused response that is scripted for its URL, not the next one. Howdah tells PHP that it accepts
 no encoding, so a response that the test compresses is sent uncompressed. A fragment is sent once the client has the
-header of the page, because Howdah would otherwise know the length of some pages beforehand. A target without a slash gets one. A file is
-one case, or several if it has several clients or changes Varnish's configuration."""
+header of the page, because Howdah would otherwise know the length of some pages beforehand. A target without a slash
+gets one. A file is one case, or several if it has several clients or changes Varnish's configuration."""
 
 import base64
 import gzip
@@ -429,7 +429,7 @@ def run(checkout):
     files = sorted(pathlib.Path(checkout, "bin/varnishtest/tests").glob("e[0-9]*.vtc"))
     counts = [run_file(file, result) for file in files]
     held, checks, ignored = (sum(column) for column in zip(*counts))
-    result.note = (f"Of {checks} expectations about requests and responses, {held} hold. Another {ignored} are about Varnish's counters, "
-                   "log lines and internals, and are not checked. Skipped: " +
+    result.note = (f"Of {checks} expectations about requests and responses, {held} hold. Another {ignored} are about "
+                   "Varnish's counters, log lines and internals, and are not checked. Skipped: " +
                    ", ".join(f"`{case.name}` ({case.note})" for case in result.cases if case.verdict == rig.SKIPPED) + ".")
     return result

@@ -9,6 +9,7 @@
 //! | `<!--esi … -->` | what is between the marks, with its tags processed |
 //! | `<esi:inline name="…">…</esi:inline>` | nothing; a later include of that name is replaced by the content |
 //! | other tags that begin with `<esi:` or `</esi:` | nothing; what is between them stays |
+//! | a tag in which a quotation mark is missing | nothing |
 //! | `<!-- … -->`, `<![CDATA[ … ]]>` | unchanged, whatever is in them, as in Varnish |
 //!
 //! Other markup is not parsed, so a tag is also found inside of an attribute or a script, where plugins write them. The
