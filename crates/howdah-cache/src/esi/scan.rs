@@ -82,10 +82,11 @@ pub fn tag_end(tag: &[u8], max: usize) -> TagEnd {
             (None, b'"' | b'\'') => quote = Some(byte),
             (Some(open), byte) if open == byte => (quote, first) = (None, None),
             (Some(_), b'>') => first = first.or(Some(at + 1)),
-            (Some(_), b'<') => match first {
-                Some(length) => return TagEnd::Unquoted(length),
-                None => {}
-            },
+            (Some(_), b'<') => {
+                if let Some(length) = first {
+                    return TagEnd::Unquoted(length);
+                }
+            }
             _ => {}
         }
     }

@@ -442,7 +442,7 @@ fn only_named_paths_of_the_own_site_are_included() {
     // A relative path is relative to the response with the tag: the page, or the fragment in it.
     fixture.write(
         "text/inner",
-        "<esi:include src='fragment.php?n=1'/><esi:include src='esi/fragment.php'/>",
+        "<esi:include src='fragment.php?n=1'/><esi:include src='esi/fragment.php' onerror='continue'/>",
     );
     let own = page(
         &fixture,
