@@ -441,7 +441,7 @@ impl<'a> Include<'a> {
                     "the page includes too many fragments",
                 );
             }
-            let Some(fragment) = Fragment::new(ctx, scope.inner(), target) else {
+            let Some(fragment) = Fragment::new(ctx, scope.inner(), &target) else {
                 scope.note(
                     ctx,
                     "EsiFailed",
