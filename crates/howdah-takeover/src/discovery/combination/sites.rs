@@ -110,7 +110,8 @@ pub fn resolve_contradictions(
 fn listener_instead(listen: &str, own: usize, servers: &[FoundServer]) -> Option<usize> {
     let address = parse_listen(listen)?.address;
     let listens = |server: &FoundServer| !serving_sockets(&server.server, address).is_empty();
-    if listens(&servers[own]) {
+    // If the sockets of the server are not visible, it may listen there.
+    if servers[own].server.listeners.is_empty() || listens(&servers[own]) {
         return None;
     }
     servers.iter().position(listens)
