@@ -78,15 +78,25 @@ pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
         &mut findings,
     );
     findings::directives::report(&imports, &mut findings);
-    let logs = ["access", "error"].iter().filter_map(|key| {
-        all.config
-            .sections
-            .get("log")
-            .and_then(|log| text(log, key))
-    });
-    let logs: Vec<&Path> = logs.map(Path::new).collect();
-    findings::tools::report(Path::new("/"), &logs, &imports, &mut findings);
+    report_tools(&all, &imports, &servers, &mut findings);
     write(directory, &all, &imports, servers, sites, findings)
+}
+
+/// Adds the findings about the programs around the servers.
+fn report_tools(
+    all: &CombinedConfiguration,
+    imports: &[ServerImport],
+    servers: &[FoundServer],
+    findings: &mut Findings,
+) {
+    let log = all.config.sections.get("log");
+    let paths = ["access", "error"].into_iter();
+    let logs: Vec<&Path> = paths
+        .filter_map(|key| text(log?, key))
+        .map(Path::new)
+        .collect();
+    let kinds: Vec<ServerKind> = servers.iter().map(|found| found.server.kind).collect();
+    findings::tools::report(Path::new("/"), &kinds, &logs, imports, findings);
 }
 
 /// Returns the message for a machine without a web server that could be taken over. A finding may say why.

@@ -47,10 +47,8 @@ pub fn combine(
     php: &HostedPhp,
     findings: &mut Findings,
 ) -> CombinedConfiguration {
-    let mut order: Vec<usize> = (0..imports.len()).collect();
-    order.sort_by_key(|import| std::cmp::Reverse(imports[*import].parts.config.sites.len()));
     let mut all = CombinedConfiguration::default();
-    for number in order {
+    for number in by_number_of_sites(imports) {
         let import = &imports[number];
         let mut config = import.parts.config.clone();
         if text(&config.top, "user").is_none() {
@@ -82,6 +80,13 @@ pub fn combine(
     howdah_import::pool::set_pool_of_all_sites(&mut all.config);
     sites::resolve_contradictions(&mut all, imports, servers, findings);
     all
+}
+
+/// Returns the indexes of the imports, that with the most sites first.
+fn by_number_of_sites(imports: &[ServerImport]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..imports.len()).collect();
+    order.sort_by_key(|import| std::cmp::Reverse(imports[*import].parts.config.sites.len()));
+    order
 }
 
 /// Sets in each pool the PHP that its sites have now.
