@@ -111,9 +111,12 @@ fn set_php(
             }
             ("embed", None) => {
                 let environment = pairs.entry("env").or_default();
-                set_php_of_apache(&import.parts.tree, table, environment);
+                let variables = &servers[import.server].paths.defined;
+                set_php_of_apache(&import.parts, variables, table, environment);
                 match servers[import.server].server.kind {
-                    ServerKind::Apache if has_mod_php(&import.parts.tree) => "mod_php".to_owned(),
+                    ServerKind::Apache if has_mod_php(&import.parts.entries) => {
+                        "mod_php".to_owned()
+                    }
                     ServerKind::Apache => "mod_fcgid".to_owned(),
                     _ => "Howdah's own PHP".to_owned(),
                 }

@@ -24,6 +24,8 @@ pub struct FoundServer {
     pub workers: Vec<Process>,
     /// When it has loaded its configuration: at first, when its first process started.
     pub loaded_at: SystemTime,
+    /// Whether it continues to serve after the switch, behind Howdah.
+    pub stays: bool,
 }
 
 /// How the names in a server's configuration are resolved.
@@ -216,6 +218,7 @@ fn server(
         paths,
         workers,
         loaded_at: process.start_time(),
+        stays: false,
     })
 }
 

@@ -93,7 +93,7 @@ fn owner_of(inode: u64, processes: &Processes) -> String {
 /// Adds a note for each socket of a web server that no site uses.
 fn report_unused(used: &[(usize, SocketAddr)], servers: &[FoundServer], findings: &mut Findings) {
     for (number, found) in servers.iter().enumerate() {
-        if found.server.kind == ServerKind::PhpFpm {
+        if found.server.kind == ServerKind::PhpFpm || found.stays {
             continue;
         }
         for listener in &found.server.listeners {
