@@ -288,7 +288,7 @@ fn report_fail2ban(files: &SystemFiles<'_>, findings: &mut Findings) {
                 format!(
                     "the jail {jail} of fail2ban reads the log of the old server, whose lines Howdah does not write"
                 ),
-                "Write a jail with a filter for Howdah's error log, and disable this one after the switch; the limits of Howdah (docs/limits.md) refuse such clients as well.",
+                "Disable this jail after the switch. Enable one with the filter `howdah`, which the package installs (docs/limits.md#fail2ban).",
             );
             findings.push(at(found, &path, number));
         }
