@@ -78,7 +78,7 @@ fn log_of(format: &str, scratch: &Scratch) -> Vec<String> {
         users = users.display(),
     );
     let file = scratch.write(format!("{format}.toml"), text);
-    let mut server = Process::start(
+    let server = Process::start(
         "howdah",
         Command::new(howdah_program())
             .arg("serve")
