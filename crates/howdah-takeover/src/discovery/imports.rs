@@ -8,13 +8,13 @@ use howdah_import::directive::{Directive, SourceLine};
 use howdah_import::ledger;
 use howdah_import::report::format_list;
 use howdah_import::target::{TomlTable, TomlValue};
-use howdah_import::{ConfigFormat, ImportParts, ImportRequest, import_parts};
+use howdah_import::{ConfigFormat, ImportError, ImportParts, ImportRequest, import_parts};
 use howdah_os::account::web_user;
 
 use super::findings::{Findings, finding};
 use super::php::HostedPhp;
 use super::servers::FoundServer;
-use crate::plan::{DirectiveCounts, LoadedConfiguration, ServerKind, Severity};
+use crate::plan::{DirectiveCounts, Finding, LoadedConfiguration, ServerKind, Severity};
 
 /// The configuration of a server, translated for Howdah.
 #[derive(Debug)]
@@ -57,22 +57,20 @@ pub fn import_all(
                 servers[number].set_loaded(loaded(&import), pid_file.as_ref());
                 imports.push(import);
             }
-            Err(error) => findings.push(
-                finding(
-                    Severity::Blocks,
-                    "ConfigurationUnreadable",
-                    format!(
-                        "the configuration of {} cannot be read: {}",
-                        found.display(),
-                        error.message
-                    ),
-                    "Mend the file, or convert this server by hand with `howdah import`.",
-                )
-                .at(&error.place),
-            ),
+            Err(error) => findings.push(unreadable(found, &error)),
         }
     }
     imports
+}
+
+fn unreadable(found: &FoundServer, error: &ImportError) -> Finding {
+    let message = format!(
+        "the configuration of {} cannot be read: {}",
+        found.display(),
+        error.message
+    );
+    let remedy = "Mend the file, or convert this server by hand with `howdah import`.";
+    finding(Severity::Blocks, "ConfigurationUnreadable", message, remedy).at(&error.place)
 }
 
 fn notes_name(format: ConfigFormat, pid: u32, is_first: bool) -> PathBuf {
@@ -88,7 +86,7 @@ fn import_one(
     format: ConfigFormat,
     php: &HostedPhp,
     notes: PathBuf,
-) -> Result<ServerImport, howdah_import::ImportError> {
+) -> Result<ServerImport, ImportError> {
     let user = found.server.user.clone();
     let user = user
         .or_else(|| web_user().map(str::to_owned))

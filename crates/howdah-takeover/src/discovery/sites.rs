@@ -52,10 +52,17 @@ fn addresses(site: &CombinedSite, server: &FoundServer) -> Vec<SiteAddress> {
         .iter()
         .filter_map(|listen| parse_listen(listen))
     {
-        for address in serving_sockets(&server.server, listen.address) {
-            let tls = listen.tls;
-            found.push(SiteAddress { address, tls });
-        }
+        let sockets = match server.server.listeners.is_empty() {
+            // Its sockets are not visible, so the configuration has to be believed.
+            true => vec![listen.address],
+            false => serving_sockets(&server.server, listen.address),
+        };
+        let tls = listen.tls;
+        found.extend(
+            sockets
+                .into_iter()
+                .map(|address| SiteAddress { address, tls }),
+        );
     }
     found
 }

@@ -69,7 +69,6 @@ impl Machine {
     /// Starts Apache with these lines, and waits until it listens at the address.
     pub fn apache(&mut self, name: &str, address: SocketAddr, lines: &str) -> u32 {
         const MODULES: &[&str] = &[
-            "mpm_event",
             "authz_core",
             "authz_host",
             "alias",
@@ -81,7 +80,13 @@ impl Machine {
             "status",
         ];
         let root = self.path(name);
-        let modules = MODULES.iter().map(|module| {
+        // mod_php needs processes without threads.
+        let mpm = if lines.contains("php_module") {
+            "mpm_prefork"
+        } else {
+            "mpm_event"
+        };
+        let modules = std::iter::once(&mpm).chain(MODULES).map(|module| {
             format!("LoadModule {module}_module /usr/lib/apache2/modules/mod_{module}.so\n")
         });
         let mut text: String = modules.collect();

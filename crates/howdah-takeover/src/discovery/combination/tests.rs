@@ -32,6 +32,7 @@ fn server(kind: ServerKind, listens: &[&str]) -> FoundServer {
         paths: ConfigurationPaths::default(),
         workers: Vec::new(),
         loaded_at: SystemTime::now(),
+        stays: false,
     }
 }
 

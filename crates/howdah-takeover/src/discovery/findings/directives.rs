@@ -11,9 +11,10 @@ const MAX_REMEDY_CHARS: usize = 400;
 
 /// Adds a finding for each directive that is not carried over: first those that denied or limited access.
 pub fn report(imports: &[ServerImport], findings: &mut Findings) {
-    let all = || imports.iter().flat_map(|import| &import.parts.entries);
-    let missing = |entry: &&LedgerEntry| entry.outcome.kind() == OutcomeKind::Missing;
-    for entry in all().filter(missing).filter(|entry| entry.outcome.protects) {
+    let all = imports.iter().flat_map(|import| &import.parts.entries);
+    let missing = all.filter(|entry| entry.outcome.kind() == OutcomeKind::Missing);
+    let (protecting, others): (Vec<_>, Vec<_>) = missing.partition(|entry| entry.outcome.protects);
+    for entry in protecting {
         let message = format!(
             "{} denied or limited access, and is not carried over",
             entry.text
@@ -26,43 +27,35 @@ pub fn report(imports: &[ServerImport], findings: &mut Findings) {
             findings,
         );
     }
-    for entry in all()
-        .filter(missing)
-        .filter(|entry| !entry.outcome.protects)
-    {
-        let conflict = entry
-            .outcome
-            .needs
-            .iter()
-            .find(|need| need.contains(" is served by the server at "));
-        if let Some(conflict) = conflict {
-            add(
-                entry,
-                Severity::Risk,
-                "NameConflict",
-                conflict.clone(),
-                findings,
-            );
-            continue;
-        }
-        let (severity, message) = match concerns_only_logs(&entry.text) {
-            true => (
-                Severity::Note,
-                format!("{} is not carried over", entry.text),
-            ),
-            false => (
-                Severity::Risk,
-                format!("{} is not carried over", entry.text),
-            ),
-        };
+    for entry in others {
+        report_other(entry, findings);
+    }
+}
+
+fn report_other(entry: &LedgerEntry, findings: &mut Findings) {
+    let mut needs = entry.outcome.needs.iter();
+    if let Some(conflict) = needs.find(|need| need.contains(" is served by the server at ")) {
         add(
             entry,
-            severity,
-            "DirectiveNotCarriedOver",
-            message,
+            Severity::Risk,
+            "NameConflict",
+            conflict.clone(),
             findings,
         );
+        return;
     }
+    let severity = match concerns_only_logs(&entry.text) {
+        true => Severity::Note,
+        false => Severity::Risk,
+    };
+    let message = format!("{} is not carried over", entry.text);
+    add(
+        entry,
+        severity,
+        "DirectiveNotCarriedOver",
+        message,
+        findings,
+    );
 }
 
 fn add(
