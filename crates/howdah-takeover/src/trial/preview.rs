@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -55,6 +56,7 @@ impl Preview {
         first_port: Option<u16>,
     ) -> Result<Preview, String> {
         let own = directory.join(PREVIEW_DIRECTORY);
+        wait_for_earlier_preview(&own)?;
         prepare_directory(&own).map_err(|error| format!("{}: {error}", own.display()))?;
         let mut attempts = 0;
         loop {
@@ -105,6 +107,23 @@ impl Drop for Preview {
 enum StartFailure {
     AddressInUse(String),
     Other(String),
+}
+
+/// Waits until the preview of a trial that was killed has exited. It still responds at its control socket until then.
+fn wait_for_earlier_preview(own: &Path) -> Result<(), String> {
+    let until = Instant::now() + STOP_TIMEOUT;
+    let control = own.join("control.sock");
+    while UnixStream::connect(&control).is_ok() {
+        if Instant::now() >= until {
+            let program = own.join("howdah.pid");
+            return Err(format!(
+                "the Howdah of an earlier trial still runs; end the process in {}",
+                program.display()
+            ));
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
 }
 
 /// Empties the directory of the preview. What an earlier preview has left there is not needed.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use howdah_os::output::counted;
+
 use super::{Difference, Trial, TriedSite, UnjudgedReason, Verdict};
 
 /// How many differences of a site are printed; `trial.json` has more.
@@ -92,8 +94,9 @@ fn summary(trial: &Trial) -> String {
     if opened > 0 {
         let _ = write!(
             out,
-            "\nHowdah would serve {opened} denied paths (OpensDenied). `howdah takeover switch` refuses to run until a trial \
-             finds none"
+            "\nHowdah would serve {} (OpensDenied). `howdah takeover switch` refuses to run until a trial \
+             finds none",
+            counted(opened, "denied path")
         );
     }
     out

@@ -169,9 +169,10 @@ fn try_sites(
         while let Some(index) =
             Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < plan.sites.len())
         {
-            let site = &plan.sites[index];
-            let mut trial = SiteTrial::new(site, &plan.findings, limits, preview.log(), explainer);
-            try_site(&mut trial, site, &endpoints(site, &preview.listeners));
+            let mut site = plan.sites[index].clone();
+            site.root = explainer.directory.join(&site.root);
+            let mut trial = SiteTrial::new(&site, &plan.findings, limits, preview.log(), explainer);
+            try_site(&mut trial, &site, &endpoints(&site, &preview.listeners));
             let tried = trial.finish();
             results.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(tried);
             progress(done.fetch_add(1, Ordering::Relaxed) + 1, plan.sites.len());

@@ -244,6 +244,18 @@ impl Machine {
         fs::write(self.path("takeover/plan.json"), text).unwrap();
     }
 
+    /// Plans the takeover with `howdah takeover plan`, from the servers that run.
+    pub fn plan_with_program(&self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_howdah-takeover"));
+        command.arg("plan").arg("--dir").arg(self.path("planned"));
+        for server in &self.servers {
+            command.args(["--server", &server.pid().to_string()]);
+        }
+        run(&mut command);
+        fs::remove_dir_all(self.path("takeover")).unwrap();
+        fs::rename(self.path("planned"), self.path("takeover")).unwrap();
+    }
+
     fn planned_site(&self, name: &str, denied: &[&str]) -> PlannedSite {
         let address = |address, tls| SiteAddress { address, tls };
         let mut addresses = vec![address(self.plain, false)];

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
+use howdah_takeover::plan::{Plan, PlannedSite};
 use howdah_takeover::trial::{DifferenceName, Trial, TriedSite, UnjudgedReason, Verdict};
 use howdah_test_support::process::{Process, wait_until};
 use howdah_test_support::process_tree::left_behind;
@@ -183,6 +184,38 @@ fn sites_that_respond_alike_are_equal() {
     assert_eq!(
         trial.configuration_is_current(&machine.path("takeover")),
         Ok(false)
+    );
+}
+
+#[test]
+fn plan_of_running_servers_is_tried() {
+    let machine = nginx("try-planned");
+    log_requests(&machine, "shop.test", &[("GET /page.php?id=5", 200)]);
+    machine.plan_with_program();
+    let plan = Plan::read(&machine.path("takeover")).unwrap();
+    let denies_secret = |site: &&PlannedSite| {
+        site.denied_paths
+            .contains(&"/private/secret.txt".to_owned())
+    };
+    let shop = plan.sites.iter().find(denies_secret).unwrap();
+    machine.try_takeover(&[]);
+    let trial = trial(&machine);
+    let verdicts =
+        ["shop.test", "clock.test", "random.test"].map(|name| site(&trial, name).verdict);
+    let expected = [Verdict::Equal, Verdict::Equal, Verdict::CannotBeJudged];
+    assert_eq!(verdicts, expected, "{trial:#?}");
+
+    let file = machine.path("takeover").join(&shop.file);
+    let text = fs::read_to_string(&file).unwrap();
+    let parts: Vec<&str> = text.split("\n[[").collect();
+    let kept = parts.iter().filter(|part| !part.contains("/private/"));
+    fs::write(&file, kept.copied().collect::<Vec<_>>().join("\n[[")).unwrap();
+    assert_code(&machine.try_takeover(&[]), 1);
+    let opened = Trial::read(&machine.path("takeover")).unwrap();
+    assert!(
+        opened
+            .opened_paths()
+            .any(|(_, one)| one.request.ends_with("/private/secret.txt"))
     );
 }
 
@@ -413,9 +446,12 @@ fn preview_ends_when_the_trial_is_killed() {
         running.signal(signal);
         let status = running.wait_exit(Duration::from_secs(10)).unwrap();
         assert_eq!(status.signal(), Some(signal.as_raw()));
-        machine.wait_until_preview_is_gone();
         fs::write(machine.path("log/shop.test.log"), "").unwrap();
+        if signal == rustix::process::Signal::KILL {
+            machine.wait_until_preview_is_gone();
+        }
     }
-    // The next trial is not disturbed by what the killed one has left behind.
+    // The next trial waits for the preview of the one that was interrupted.
     assert_code(&machine.try_takeover(&[]), 0);
+    machine.wait_until_preview_is_gone();
 }
