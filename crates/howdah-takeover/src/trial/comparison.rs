@@ -214,18 +214,20 @@ impl OldResponses {
             );
         }
         if old.certificate != new.certificate {
-            let shown = |certificate: &Option<Vec<u8>>| match certificate {
-                Some(bytes) => format!("certificate {:016x}", SipHasher13::new().hash(bytes)),
-                None => String::new(),
-            };
             found.add(
                 DifferenceName::CertificateDiffers,
-                shown(&old.certificate),
-                shown(&new.certificate),
+                shown_certificate(old),
+                shown_certificate(new),
                 false,
             );
         }
         self.compare_security(new, found);
+        self.compare_storage(new, found);
+    }
+
+    /// Compares what browsers store: cookies, and for how long they keep a response.
+    fn compare_storage(&self, new: &ComparedResponse, found: &mut Findings) {
+        let old = self.first();
         if self.agree(|one| &one.cookies) {
             let names =
                 |cookies: &[String]| Some(cookies.join(", ")).filter(|text| !text.is_empty());
@@ -329,6 +331,12 @@ impl OldResponses {
             _ => {}
         }
     }
+}
+
+/// Returns a short text that identifies a certificate.
+fn shown_certificate(response: &ComparedResponse) -> String {
+    let shown = |bytes: &Vec<u8>| format!("certificate {:016x}", SipHasher13::new().hash(bytes));
+    response.certificate.as_ref().map(shown).unwrap_or_default()
 }
 
 fn text_of(body: &ComparedBody) -> &str {
