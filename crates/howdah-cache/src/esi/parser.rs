@@ -124,6 +124,8 @@ enum Opening {
     Tag(usize),
     /// A tag of this length in which a quotation mark is not closed.
     BrokenTag(usize),
+    /// A tag that is too long.
+    LongTag,
 }
 
 /// How parsing continues. All positions are in the data that is being parsed.
@@ -226,6 +228,8 @@ impl EsiParser {
                 Step::Text(start + length)
             }
             Opening::Tag(length) => Step::Tag(start, start + length),
+            // Each byte is searched for the end of one tag only, so unfinished tags cost no more than other text.
+            Opening::LongTag => Step::Text(start + MAX_TAG_BYTES),
             Opening::BrokenTag(length) => {
                 self.has_tags = true;
                 Step::Drop(start, start + length)
@@ -242,7 +246,7 @@ impl EsiParser {
                     return match tag_end(rest, MAX_TAG_BYTES) {
                         TagEnd::At(length) => Opening::Tag(length),
                         TagEnd::Unquoted(length) => Opening::BrokenTag(length),
-                        TagEnd::Missing if rest.len() > MAX_TAG_BYTES => Opening::Text,
+                        TagEnd::Missing if rest.len() > MAX_TAG_BYTES => Opening::LongTag,
                         TagEnd::Missing => Opening::Incomplete,
                     };
                 }

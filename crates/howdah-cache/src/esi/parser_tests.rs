@@ -274,6 +274,14 @@ fn tag_that_is_too_long_is_text() {
     for size in [1000, 8192, 8193, 100_000] {
         assert_eq!(parse_pieces(page.as_bytes().chunks(size)), page, "{size}");
     }
+    // The bytes in which its end was looked for are text as a whole.
+    let unfinished = format!(
+        "<esi:x a=\"<esi:include src='/f'/>{}",
+        " ".repeat(2 * MAX_TAG_BYTES)
+    );
+    for size in [1000, 8192, 8193, 100_000] {
+        assert_eq!(parse_pieces(unfinished.as_bytes().chunks(size)), unfinished);
+    }
     let end = format!("</esi:remove{}>", " ".repeat(2 * MAX_TAG_BYTES));
     let page = format!("<esi:remove>{end}x</esi:remove>y");
     assert_eq!(parse_pieces(page.as_bytes().chunks(100)), "y");
