@@ -437,7 +437,8 @@ fn directives_that_protected_something_come_first() {
     let http = format!(
         "server {{ listen {address}; server_name a.test; root {root}; access_log {root}/../a.log; access_log {root}/../b.log;\n\
          location /members {{ auth_request /auth; }}\nlocation /auth {{ internal; return 204; }}\n\
-         location /status {{ stub_status; }} }}\n"
+         location /status {{ stub_status; }} }}\n\
+         server {{ listen {address}; server_name a.test; root {root}; }}\n"
     );
     let pid = machine.nginx("nginx", address, &http);
     let plan = machine.plan(&[pid]);
@@ -454,6 +455,7 @@ fn directives_that_protected_something_come_first() {
         .map(|finding| finding.name.as_str())
         .collect();
     found(&plan, "MonitoringPage", "stub_status");
+    found(&plan, "NameConflict", "a.test is served by the server at");
     let note = found(&plan, "DirectiveNotCarriedOver", "access_log");
     assert_eq!(note.severity, Severity::Note);
     let notes = fs::read_to_string(machine.takeover().join("nginx.notes")).unwrap();
