@@ -68,7 +68,7 @@ pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
         proxied::keep_backends(imports, &mut servers, &processes, &sockets, &mut findings);
     imports::report_unused_pools(&imports, &mut findings);
     let mut all = combination::combine(&imports, &servers, &php, &mut findings);
-    let sites = sites::planned_sites(&all, &imports, &servers);
+    let sites = sites::planned_sites(&all, &imports, &servers, &mut findings);
     findings::roots::report(&mut all, &imports, &mut findings);
     findings::changes::report(&servers, &mut findings);
     findings::certificates::report(&all, &mut findings);

@@ -100,13 +100,10 @@ fn nginx_with_php_fpm_is_planned_with_all_of_its_sites() {
     assert_eq!(shop.root, machine.scratch.join("shop"));
     assert_eq!(shop.php, "php-fpm pool shop");
     assert_eq!(shop.access_log, Some(machine.scratch.join("shop.log")));
-    for path in [
-        "/.env",
-        "/.git/config",
-        "/private/",
-        "/private/report.pdf",
-        "/backup/dump.sql",
-    ] {
+    // No directive denies these, so a trial must not expect that the old server does.
+    let exposed = found(&plan, "SensitiveFile", "shop.test");
+    assert!(exposed.message.contains("/.env and 1 more"), "{exposed:?}");
+    for path in ["/private/", "/private/report.pdf", "/backup/dump.sql"] {
         assert!(
             shop.denied_paths.iter().any(|denied| denied == path),
             "{path}: {:?}",
