@@ -2,7 +2,7 @@
 //!
 //! - [`processes`], [`sockets`], [`servers`], [`command`]: what runs, and with which configuration.
 //! - [`imports`], [`php`], [`combination`], [`addresses`], [`proxied`]: one configuration of Howdah for all of it.
-//! - [`sites`], [`denied`]: what the other commands need to know of each site.
+//! - [`sites`], [`denied`], [`files`]: what the other commands need to know of each site.
 //! - [`findings`], [`check`]: what the owner of the machine should know.
 //! - [`staging`], [`report`]: the directory of the takeover, and the table that is printed.
 //!
@@ -13,6 +13,7 @@ pub mod check;
 pub mod combination;
 pub mod command;
 pub mod denied;
+pub mod files;
 pub mod findings;
 pub mod imports;
 pub mod php;
@@ -67,7 +68,7 @@ pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
         proxied::keep_backends(imports, &mut servers, &processes, &sockets, &mut findings);
     imports::report_unused_pools(&imports, &mut findings);
     let mut all = combination::combine(&imports, &servers, &php, &mut findings);
-    let sites = sites::planned_sites(&all, &imports, &servers);
+    let sites = sites::planned_sites(&all, &imports, &servers, &mut findings);
     findings::roots::report(&mut all, &imports, &mut findings);
     findings::changes::report(&servers, &mut findings);
     findings::certificates::report(&all, &mut findings);
@@ -107,6 +108,9 @@ fn report_tools(
 fn no_server(findings: Findings) -> String {
     let mut message =
         "NoServerFound: no nginx and no Apache runs here that could be taken over".to_owned();
+    if !is_root() {
+        message += "; run the command as root, who sees the processes of all users";
+    }
     for found in findings.into_sorted() {
         message += &format!("; {}", found.message);
         if !found.remedy.is_empty() {

@@ -1,10 +1,10 @@
-//! Paths that the old server denies, for `try`, which asks both servers for each of them. The list may contain a path
-//! that is not denied after all: `try` compares what the servers say. It is bounded, and it prefers paths of files that
-//! exist.
+//! Paths that the old configuration denies, for `try`, which asks both servers for each of them, and files that no server
+//! should send although no directive denies them. Both lists are bounded, and contain paths of files that exist where
+//! possible.
 
 mod patterns;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -82,37 +82,48 @@ fn is_url_text(name: &str) -> bool {
     name.chars().all(plain)
 }
 
-/// Returns the paths of a site that the old configuration denies, and those of files that no server should send.
-pub fn denied_paths(
+/// The paths of a site that deserve attention.
+#[derive(Debug, Default)]
+pub struct SitePaths {
+    /// Paths that the old configuration denies.
+    pub denied: Vec<String>,
+    /// Files that usually contain what no visitor should see, and that no directive denies.
+    pub exposed: Vec<String>,
+}
+
+/// Returns the paths of a site that the old configuration denies, and those of files that it should deny.
+pub fn site_paths(
     root: &Path,
     block: Option<&Directive>,
     server: &FoundServer,
     tree: &[Directive],
     files: &mut DeniedPaths,
-) -> Vec<String> {
+) -> SitePaths {
     let files = files.files(root);
     let patterns = match (server.server.kind, block) {
         (ServerKind::Nginx, Some(block)) => nginx_patterns(block),
         (ServerKind::Apache, block) => apache_patterns(root, block, tree, &files),
         _ => Vec::new(),
     };
-    let mut paths: Vec<String> = Vec::new();
-    let mut add = |path: &str| {
-        if paths.len() < MAX_PATHS && !paths.iter().any(|known| known == path) {
-            paths.push(path.to_owned());
-        }
-    };
+    let mut paths = SitePaths::default();
     for pattern in &patterns {
-        if let Some(path) = pattern.literal() {
-            add(path);
-        }
+        paths.denied.extend(pattern.literal().map(str::to_owned));
         let matching = files.iter().filter(|file| pattern.matches(file));
-        matching
-            .take(MAX_PATHS_OF_A_PATTERN)
-            .for_each(|file| add(file));
+        paths
+            .denied
+            .extend(matching.take(MAX_PATHS_OF_A_PATTERN).cloned());
     }
-    let suspects = files.iter().filter(|file| is_suspect(file));
-    suspects.for_each(|file| add(file));
+    for file in files.iter().filter(|file| is_suspect(file)) {
+        match patterns.iter().any(|pattern| pattern.matches(file)) {
+            true => paths.denied.push(file.clone()),
+            false => paths.exposed.push(file.clone()),
+        }
+    }
+    for list in [&mut paths.denied, &mut paths.exposed] {
+        let mut known = HashSet::new();
+        list.retain(|path| known.insert(path.clone()));
+        list.truncate(MAX_PATHS);
+    }
     paths
 }
 

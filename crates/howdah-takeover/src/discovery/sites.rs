@@ -7,10 +7,11 @@ use howdah_import::target::SiteTable;
 
 use super::addresses::{parse_listen, serving_sockets};
 use super::combination::{CombinedConfiguration, CombinedSite};
-use super::denied::{DeniedPaths, denied_paths};
+use super::denied::{DeniedPaths, site_paths};
+use super::findings::{Findings, finding};
 use super::imports::{ServerImport, text, texts};
 use super::servers::FoundServer;
-use crate::plan::{PlannedSite, ServerKind, SiteAddress};
+use crate::plan::{PlannedSite, ServerKind, Severity, SiteAddress};
 
 /// The directory of the files of sites, relative to that of the takeover.
 pub const SITES: &str = "sites.d";
@@ -20,6 +21,7 @@ pub fn planned_sites(
     all: &CombinedConfiguration,
     imports: &[ServerImport],
     servers: &[FoundServer],
+    findings: &mut Findings,
 ) -> Vec<PlannedSite> {
     let width = all.sites.len().to_string().len().max(3);
     let mut denied = DeniedPaths::default();
@@ -29,6 +31,8 @@ pub fn planned_sites(
         let server = &servers[import.server];
         let block = block_of(table, &import.parts.tree);
         let root = PathBuf::from(text(&table.table, "root").unwrap_or_default());
+        let paths = site_paths(&root, block, server, &import.parts.tree, &mut denied);
+        report_exposed(&site.name, &paths.exposed, findings);
         PlannedSite {
             name: site.name.clone(),
             hosts: texts(&table.table, "hosts").to_vec(),
@@ -37,11 +41,31 @@ pub fn planned_sites(
             file: Path::new(SITES).join(file_name(number + 1, width, &site.name)),
             php: php_of_site(table, block, all),
             access_log: access_log(block, &import.parts.tree, server),
-            denied_paths: denied_paths(&root, block, server, &import.parts.tree, &mut denied),
+            denied_paths: paths.denied,
             root,
         }
     };
     sites.map(plan).collect()
+}
+
+/// Adds a finding about files that no directive denies.
+fn report_exposed(site: &str, exposed: &[String], findings: &mut Findings) {
+    let Some(first) = exposed.first() else {
+        return;
+    };
+    let more = match exposed.len() {
+        1 => String::new(),
+        many => format!(" and {} more such files", many - 1),
+    };
+    findings.push(
+        finding(
+            Severity::Note,
+            "SensitiveFile",
+            format!("no directive denies {first}{more}"),
+            "Move such files out of the root. Howdah never sends files whose names begin with a dot; for others, write a rule with `deny`.",
+        )
+        .of_site(site),
+    );
 }
 
 /// Returns the addresses at which the old server responds for a site.

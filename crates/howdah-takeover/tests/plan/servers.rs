@@ -100,13 +100,10 @@ fn nginx_with_php_fpm_is_planned_with_all_of_its_sites() {
     assert_eq!(shop.root, machine.scratch.join("shop"));
     assert_eq!(shop.php, "php-fpm pool shop");
     assert_eq!(shop.access_log, Some(machine.scratch.join("shop.log")));
-    for path in [
-        "/.env",
-        "/.git/config",
-        "/private/",
-        "/private/report.pdf",
-        "/backup/dump.sql",
-    ] {
+    // No directive denies these, so a trial must not expect that the old server does.
+    let exposed = found(&plan, "SensitiveFile", "shop.test");
+    assert!(exposed.message.contains("/.env and 1 more"), "{exposed:?}");
+    for path in ["/private/", "/private/report.pdf", "/backup/dump.sql"] {
         assert!(
             shop.denied_paths.iter().any(|denied| denied == path),
             "{path}: {:?}",
@@ -437,7 +434,8 @@ fn directives_that_protected_something_come_first() {
     let http = format!(
         "server {{ listen {address}; server_name a.test; root {root}; access_log {root}/../a.log; access_log {root}/../b.log;\n\
          location /members {{ auth_request /auth; }}\nlocation /auth {{ internal; return 204; }}\n\
-         location /status {{ stub_status; }} }}\n"
+         location /status {{ stub_status; }} }}\n\
+         server {{ listen {address}; server_name a.test; root {root}; }}\n"
     );
     let pid = machine.nginx("nginx", address, &http);
     let plan = machine.plan(&[pid]);
@@ -454,6 +452,7 @@ fn directives_that_protected_something_come_first() {
         .map(|finding| finding.name.as_str())
         .collect();
     found(&plan, "MonitoringPage", "stub_status");
+    found(&plan, "NameConflict", "a.test is served by the server at");
     let note = found(&plan, "DirectiveNotCarriedOver", "access_log");
     assert_eq!(note.severity, Severity::Note);
     let notes = fs::read_to_string(machine.takeover().join("nginx.notes")).unwrap();

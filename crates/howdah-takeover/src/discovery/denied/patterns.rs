@@ -1,11 +1,11 @@
 //! The directives of nginx and Apache that deny paths, as patterns of URL paths.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use howdah_import::directive::Directive;
 use howdah_import::expression::{compile_path, may_match};
+
+use super::super::files::read_regular;
 
 /// The maximum number of `.htaccess` files of a site that are read.
 const MAX_HTACCESS_FILES: usize = 1000;
@@ -127,14 +127,9 @@ pub fn apache_patterns(
         let path = root
             .join(directory.trim_start_matches('/'))
             .join(".htaccess");
-        let mut text = Vec::new();
-        let read =
-            File::open(path).and_then(|file| file.take(MAX_HTACCESS_BYTES).read_to_end(&mut text));
-        if read.is_ok() {
-            patterns.extend(htaccess_patterns(
-                &String::from_utf8_lossy(&text),
-                directory,
-            ));
+        if let Ok(text) = read_regular(&path, MAX_HTACCESS_BYTES) {
+            let text = String::from_utf8_lossy(&text);
+            patterns.extend(htaccess_patterns(&text, directory));
         }
     }
     patterns

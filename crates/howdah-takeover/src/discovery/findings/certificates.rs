@@ -1,7 +1,6 @@
 //! Findings about the certificates of sites.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,6 +8,7 @@ use howdah_os::process::is_root;
 use x509_parser::pem::Pem;
 
 use super::super::combination::CombinedConfiguration;
+use super::super::files::read_regular;
 use super::super::imports::text;
 use super::{Findings, finding};
 use crate::plan::{Finding, Severity};
@@ -46,14 +46,6 @@ pub fn report(all: &CombinedConfiguration, findings: &mut Findings) {
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MAX_FILE_BYTES)
-        .read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
 /// Returns the finding about a file that cannot be read. It prevents the switch, because Howdah does not start without
 /// the file. If only root may read it, the finding says so instead.
 fn unreadable(name: &str, what: &str, path: &Path, error: &io::Error) -> Finding {
@@ -76,7 +68,7 @@ fn unreadable(name: &str, what: &str, path: &Path, error: &io::Error) -> Finding
 }
 
 fn inspect_key(path: &Path) -> Option<Finding> {
-    let error = read(path).err()?;
+    let error = read_regular(path, MAX_FILE_BYTES).err()?;
     Some(unreadable(
         "CertificateKeyUnreadable",
         "the key",
@@ -87,7 +79,7 @@ fn inspect_key(path: &Path) -> Option<Finding> {
 
 /// Returns the findings about a certificate at a time in seconds since 1970.
 fn inspect(path: &Path, now: i64) -> Vec<Finding> {
-    let bytes = match read(path) {
+    let bytes = match read_regular(path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
         Err(error) => {
             return vec![unreadable(

@@ -1,5 +1,6 @@
 //! Findings about directives that are not carried over.
 
+use howdah_import::hosting::NAME_CONFLICT;
 use howdah_import::ledger::{LedgerEntry, OutcomeKind, UNKNOWN_DIRECTIVE};
 
 use super::super::imports::ServerImport;
@@ -34,7 +35,7 @@ pub fn report(imports: &[ServerImport], findings: &mut Findings) {
 
 fn report_other(entry: &LedgerEntry, findings: &mut Findings) {
     let mut needs = entry.outcome.needs.iter();
-    if let Some(conflict) = needs.find(|need| need.contains(" is served by the server at ")) {
+    if let Some(conflict) = needs.find(|need| need.contains(NAME_CONFLICT)) {
         add(
             entry,
             Severity::Risk,

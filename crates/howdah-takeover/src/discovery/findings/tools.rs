@@ -1,12 +1,12 @@
 //! Findings about programs around the servers, which name them, signal them, or read their pages and logs: certbot,
 //! cron, logrotate, fail2ban and monitoring. Nothing of them is changed.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use howdah_import::directive::Directive;
 
+use super::super::files::read_regular;
 use super::super::imports::ServerImport;
 use super::super::servers::kind_name;
 use super::{Findings, finding};
@@ -50,15 +50,7 @@ impl SystemFiles<'_> {
     fn text(&self, path: &str) -> Option<(PathBuf, String)> {
         let shown = PathBuf::from(path);
         let real = self.root.join(path.trim_start_matches('/'));
-        if !real.metadata().ok()?.is_file() {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        File::open(real)
-            .ok()?
-            .take(MAX_FILE_BYTES)
-            .read_to_end(&mut bytes)
-            .ok()?;
+        let bytes = read_regular(&real, MAX_FILE_BYTES).ok()?;
         Some((shown, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
