@@ -5,7 +5,7 @@
 #
 # SUITES is a directory that contains the checkouts, each with the name of its repository. If a checkout is missing, its
 # suite is skipped, and the page keeps the results of the suite's last run (target/outside-suites). SUITE: h1spec,
-# h2spec, testssl, Http11Probe, cache-tests, phpt-web, phpt-get, unit, frankenphp, hestiacp, vesta,
+# h2spec, testssl, Http11Probe, cache-tests, varnish-esi, phpt-web, phpt-get, unit, frankenphp, hestiacp, vesta,
 # ddev, lnmp, oneinstack, nginx-wiki, spinupwp, laradock, h5bp, nginx-samples, swoole.
 #
 #   h2spec       a directory that contains the program: `GOBIN=SUITES/h2spec go install
@@ -14,6 +14,7 @@
 #   h1spec       github.com/uNetworking/h1spec
 #   Http11Probe  github.com/MDA2AV/Http11Probe
 #   cache-tests  github.com/http-tests/cache-tests, after `npm install`
+#   varnish-cache  github.com/varnishcache/varnish-cache (varnish-esi)
 #   php-src      PHP's sources, of the release that howdah-php was built for (phpt-web, phpt-get)
 #   unit         github.com/nginx/unit
 #   frankenphp   github.com/php/frankenphp

@@ -23,6 +23,7 @@ SUITES = {
     "testssl": ("testssl.sh", "testssl", (), "protocols, ciphers and known attacks on TLS"),
     "Http11Probe": ("Http11Probe", "http11probe", (), "HTTP/1.1 compliance, smuggling, malformed input"),
     "cache-tests": ("cache-tests", "cache_tests", (), "HTTP caching, against `cache = \"rfc\"`"),
+    "varnish-esi": ("varnish-cache", "varnish_esi", (), "Varnish's tests of edge side includes"),
     "phpt-web": ("php-src", "phpt", ("web",), "PHP's own tests that need a web request"),
     "phpt-get": ("php-src", "phpt", ("get",), "PHP's own tests of output, sessions, filters and others, sent as GET requests"),
     "unit": ("unit", "nginx_unit", (), "NGINX Unit's tests of PHP applications"),

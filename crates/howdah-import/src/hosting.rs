@@ -23,6 +23,9 @@ pub struct Hosting {
     names: Vec<Vec<(String, Addresses)>>,
 }
 
+/// The part of the remark about a name conflict by which other programs recognise it.
+pub const NAME_CONFLICT: &str = " is served by the server at ";
+
 /// A name that a server specifies and does not get, because another server has it at the same address.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NameConflict {
@@ -38,7 +41,7 @@ impl NameConflict {
     /// Returns the remark for the list; `by` is the place of the server that has the name.
     pub fn message(&self, by: &SourceLine) -> String {
         format!(
-            "{} is served by the server at {by}, which has the same address",
+            "{}{NAME_CONFLICT}{by}, which has the same address",
             self.name
         )
     }

@@ -380,7 +380,7 @@ fn set_env_is_carried_over_where_it_covers_the_whole_site() {
     assert!(
         import
             .list
-            .contains("SetEnv PART yes\n    env applies to a whole site"),
+            .contains("SetEnv PART yes\n    `env` applies to a whole site"),
         "{}",
         import.list
     );

@@ -2,6 +2,7 @@
 //!
 //! - [`parser`]: finds the tags in a page, in pieces of any size.
 //! - [`tag`]: the attributes of one tag.
+//! - `scan`: the searches that the parser makes in a piece.
 //! - [`deflated`]: the texts between the tags, compressed once for all deliveries.
 //! - [`rules`]: a site's settings: which URLs may be included.
 //!
@@ -10,6 +11,7 @@
 pub mod deflated;
 pub mod parser;
 pub mod rules;
+mod scan;
 mod tag;
 
 pub use deflated::{DeflatedText, DeflatedTexts};

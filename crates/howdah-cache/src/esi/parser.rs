@@ -9,6 +9,7 @@
 //! | `<!--esi … -->` | what is between the marks, with its tags processed |
 //! | `<esi:inline name="…">…</esi:inline>` | nothing; a later include of that name is replaced by the content |
 //! | other tags that begin with `<esi:` or `</esi:` | nothing; what is between them stays |
+//! | a tag in which a quotation mark is missing | nothing |
 //! | `<!-- … -->`, `<![CDATA[ … ]]>` | unchanged, whatever is in them, as in Varnish |
 //!
 //! Other markup is not parsed, so a tag is also found inside of an attribute or a script, where plugins write them. The
@@ -17,6 +18,7 @@
 
 use bytes::{Bytes, BytesMut};
 
+use super::scan::{EndTag, TagEnd, end_tag, find, find_end_tag, prefix_match, tag_end};
 use super::tag::{Attributes, decode, parse_include};
 
 /// The maximum length of a tag. A longer one is ordinary text.
@@ -61,6 +63,8 @@ enum Mode {
     Until(&'static [u8]),
     /// The end tag of `<esi:remove>`.
     Remove,
+    /// The end of a comment or section in `<esi:remove>`, which hides an end tag.
+    RemoveUntil(&'static [u8]),
     /// The end tag of `<esi:inline>`.
     Inline,
 }
@@ -126,6 +130,10 @@ enum Opening {
     Skipped(usize, &'static [u8]),
     /// A tag of this length.
     Tag(usize),
+    /// A tag of this length in which a quotation mark is not closed.
+    BrokenTag(usize),
+    /// A tag that is too long.
+    LongTag,
 }
 
 /// How parsing continues. All positions are in the data that is being parsed.
@@ -159,6 +167,7 @@ impl EsiParser {
                 Mode::Page => self.page(&data, at),
                 Mode::Until(end) => self.until(&data, at, end),
                 Mode::Remove => self.removed(&data, at),
+                Mode::RemoveUntil(end) => self.removed_until(&data, at, end),
                 Mode::Inline => self.inline_content(&data, at),
             };
             match step {
@@ -189,7 +198,7 @@ impl EsiParser {
         let is_text = match self.mode {
             Mode::Page => !(held.starts_with(b"<esi:") || held.starts_with(b"</esi:")),
             Mode::Until(_) => true,
-            Mode::Remove | Mode::Inline => false,
+            Mode::Remove | Mode::RemoveUntil(_) | Mode::Inline => false,
         };
         if is_text {
             push_text(held, parts);
@@ -227,11 +236,37 @@ impl EsiParser {
                 Step::Text(start + length)
             }
             Opening::Tag(length) => Step::Tag(start, start + length),
+            // Each byte is searched for the end of one tag only, so unfinished tags cost no more than other text.
+            Opening::LongTag => Step::Text(start + MAX_TAG_BYTES),
+            Opening::BrokenTag(length) => {
+                self.has_tags = true;
+                Step::Drop(start, start + length)
+            }
         }
     }
 
     /// Returns what begins at a `<`.
     fn opening(&self, rest: &[u8]) -> Opening {
+        let mut opening = self.section(rest);
+        for mark in [&b"<esi:"[..], b"</esi:"] {
+            match prefix_match(rest, mark) {
+                Some(true) => {
+                    return match tag_end(rest, MAX_TAG_BYTES) {
+                        TagEnd::At(length) => Opening::Tag(length),
+                        TagEnd::Unquoted(length) => Opening::BrokenTag(length),
+                        TagEnd::Missing if rest.len() > MAX_TAG_BYTES => Opening::LongTag,
+                        TagEnd::Missing => Opening::Incomplete,
+                    };
+                }
+                Some(false) => {}
+                None => opening = Opening::Incomplete,
+            }
+        }
+        opening
+    }
+
+    /// Returns whether a comment or section begins at a `<`.
+    fn section(&self, rest: &[u8]) -> Opening {
         let mut is_incomplete = false;
         // The first `-->` of `<!-->` ends that comment, as in browsers, so it is looked for right after the `<!`.
         for (mark, opening) in [
@@ -246,19 +281,6 @@ impl EsiParser {
             match prefix_match(rest, mark) {
                 Some(true) if !is_incomplete => return opening,
                 Some(_) => {}
-                None => is_incomplete = true,
-            }
-        }
-        for mark in [&b"<esi:"[..], b"</esi:"] {
-            match prefix_match(rest, mark) {
-                Some(true) => {
-                    return match tag_length(rest) {
-                        Some(length) => Opening::Tag(length),
-                        None if rest.len() > MAX_TAG_BYTES => Opening::Text,
-                        None => Opening::Incomplete,
-                    };
-                }
-                Some(false) => {}
                 None => is_incomplete = true,
             }
         }
@@ -321,12 +343,38 @@ impl EsiParser {
         }
     }
 
-    /// Drops everything until the end tag of `<esi:remove>`, including it.
+    /// Drops everything until the end tag of `<esi:remove>`, including it. In comments and sections, the end tag is not
+    /// looked for.
     fn removed(&mut self, data: &[u8], at: usize) -> Step {
-        match find_end_tag(&data[at..], b"</esi:remove") {
-            Ok((_, end)) => {
+        let Some(distance) = data[at..].iter().position(|b| *b == b'<') else {
+            return Step::Drop(at, data.len());
+        };
+        let start = at + distance;
+        let rest = &data[start..];
+        match (
+            self.section(rest),
+            end_tag(rest, b"</esi:remove", MAX_TAG_BYTES),
+        ) {
+            (Opening::Skipped(length, end), _) => {
+                self.mode = Mode::RemoveUntil(end);
+                Step::Drop(at, start + length)
+            }
+            (_, EndTag::OfLength(length)) => {
                 self.mode = Mode::Page;
-                Step::Drop(at, at + end)
+                Step::Drop(at, start + length)
+            }
+            (Opening::Incomplete, _) | (_, EndTag::Incomplete) if start == at => Step::Hold(at),
+            (Opening::Incomplete, _) | (_, EndTag::Incomplete) => Step::Drop(at, start),
+            _ => Step::Drop(at, start + 1),
+        }
+    }
+
+    /// Drops everything until `end`, including it.
+    fn removed_until(&mut self, data: &[u8], at: usize, end: &'static [u8]) -> Step {
+        match find(&data[at..], end) {
+            Ok(start) => {
+                self.mode = Mode::Remove;
+                Step::Drop(at, at + start + end.len())
             }
             Err(0) => Step::Hold(at),
             Err(length) => Step::Drop(at, at + length),
@@ -335,7 +383,7 @@ impl EsiParser {
 
     /// Reads the content of `<esi:inline>` until its end tag, including it.
     fn inline_content(&mut self, data: &[u8], at: usize) -> Step {
-        let found = find_end_tag(&data[at..], b"</esi:inline");
+        let found = find_end_tag(&data[at..], b"</esi:inline", MAX_TAG_BYTES);
         let length = found.map_or_else(|length| length, |(start, _)| start);
         if self.inline_bytes + length <= MAX_INLINE_BYTES {
             self.inline_bytes += length;
@@ -363,57 +411,6 @@ fn push_text(text: Bytes, parts: &mut Vec<EsiPart>) {
     if !text.is_empty() {
         parts.push(EsiPart::Text(text));
     }
-}
-
-/// Returns whether the bytes begin with `mark`; `None` if more bytes are needed to say so.
-fn prefix_match(bytes: &[u8], mark: &[u8]) -> Option<bool> {
-    match bytes.len() < mark.len() {
-        true => (!mark.starts_with(bytes)).then_some(false),
-        false => Some(bytes.starts_with(mark)),
-    }
-}
-
-/// Returns the position of `end`; otherwise the number of bytes in which it certainly does not begin.
-fn find(bytes: &[u8], end: &[u8]) -> Result<usize, usize> {
-    let mut from = 0;
-    while let Some(at) = bytes[from..].iter().position(|b| *b == end[0]) {
-        if bytes[from + at..].starts_with(end) {
-            return Ok(from + at);
-        }
-        from += at + 1;
-    }
-    let partial = (1..end.len()).rev().find(|n| bytes.ends_with(&end[..*n]));
-    Err(bytes.len() - partial.unwrap_or(0))
-}
-
-/// Returns the start and the end of the end tag that begins with `name`; otherwise the number of bytes in which it
-/// certainly does not begin.
-fn find_end_tag(bytes: &[u8], name: &[u8]) -> Result<(usize, usize), usize> {
-    let mut from = 0;
-    loop {
-        let start = from + find(&bytes[from..], name).map_err(|length| from + length)?;
-        let rest = &bytes[start + name.len()..];
-        let mut near = rest.iter().take(MAX_TAG_BYTES);
-        match near.position(|b| !b.is_ascii_whitespace()) {
-            Some(at) if rest[at] == b'>' => return Ok((start, start + name.len() + at + 1)),
-            None if rest.len() < MAX_TAG_BYTES => return Err(start),
-            _ => from = start + 1,
-        }
-    }
-}
-
-/// Returns the length of a tag, up to its `>` outside of quotation marks; `None` if it has not ended or is too long.
-fn tag_length(tag: &[u8]) -> Option<usize> {
-    let mut quote = None;
-    for (at, byte) in tag.iter().enumerate().take(MAX_TAG_BYTES) {
-        match (quote, byte) {
-            (None, b'>') => return Some(at + 1),
-            (None, b'"' | b'\'') => quote = Some(byte),
-            (Some(open), byte) if open == byte => quote = None,
-            _ => {}
-        }
-    }
-    None
 }
 
 #[cfg(test)]

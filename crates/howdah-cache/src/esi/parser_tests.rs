@@ -99,6 +99,21 @@ const CASES: &[(&str, &str)] = &[
     ("a<esi:remove/>b", "ab"),
     ("a</esi:remove>b", "ab"),
     ("a<esi:remove>b", "a"),
+    // e00002: an end tag in a comment or CDATA section does not count.
+    (
+        "a<esi:remove><![CDATA[</esi:remove>]]>x</esi:remove>b",
+        "ab",
+    ),
+    ("a<esi:remove><!-- </esi:remove> -->x</esi:remove>b", "ab"),
+    ("a<esi:remove><!-- </esi:remove>b", "a"),
+    ("a<esi:remove><!--esi </esi:remove>b", "ab"),
+    ("<!--esi <esi:remove><!-- </esi:remove>a-->b", " ab"),
+    // e00008: a quotation mark that is missing takes no other tag with it.
+    (
+        "a<esi:include src=\"/f />b<esi:include src=\"/g\"/>c<esi:remove>x</esi:remove>",
+        "ab[/g]c",
+    ),
+    ("a<esi:include src=\"/f?a<b\"/>c", "a[/f?a<b]c"),
     ("a<esi:comment text=\"x > y\"/>b", "ab"),
     ("a<!--esi b -->c", "a b c"),
     ("<!--esi<esi:include src=\"/f\"/>-->b-->", "[/f]b-->"),
@@ -142,6 +157,75 @@ const CASES: &[(&str, &str)] = &[
     ("a<", "a<"),
     ("a<!--es", "a<!--es"),
 ];
+
+/// The statements of the ESI Language Specification 1.0, by section, with pages like those of its examples.
+const SPECIFICATION: &[(&str, &str, &str)] = &[
+    // Elements of other namespaces are passed on; names are always in lower case.
+    (
+        "3",
+        "<html xmlns:esi=\"http://www.edge-delivery.org/esi/1.0\"><xsl:if test=\"a\">b</xsl:if></html>",
+        "<html xmlns:esi=\"http://www.edge-delivery.org/esi/1.0\"><xsl:if test=\"a\">b</xsl:if></html>",
+    ),
+    ("3", "a<esi:include SRC=\"/f\"/>b", "ab"),
+    (
+        "3.1",
+        "<esi:include src=\"http://shop.example/1.html\" alt=\"http://spare.example/2.html\" onerror=\"continue\"/>",
+        "[http://shop.example/1.html|http://spare.example/2.html|continue]",
+    ),
+    // Variables are not supported, so they are part of the URL.
+    (
+        "3.1",
+        "<esi:include src=\"/search?q=$(QUERY_STRING{q})\"/>",
+        "[/search?q=$(QUERY_STRING{q})]",
+    ),
+    (
+        "3.2",
+        "<esi:inline name=\"/cart\" fetchable=\"no\"> 2 items </esi:inline>a<esi:include src=\"/cart\"/>b",
+        "a 2 items b",
+    ),
+    // Conditions are not supported: their tags are removed, and their contents stay.
+    (
+        "3.3",
+        "<esi:choose><esi:when test=\"$(HTTP_COOKIE{group})=='Club'\"><esi:include src=\"/club\"/></esi:when><esi:otherwise>a</esi:otherwise></esi:choose>",
+        "[/club]a",
+    ),
+    // So are alternatives.
+    (
+        "3.4",
+        "<esi:try><esi:attempt><esi:comment text=\"a banner\"/><esi:include src=\"/banner\"/></esi:attempt><esi:except><a href=\"/\">a</a></esi:except></esi:try>",
+        "[/banner]<a href=\"/\">a</a>",
+    ),
+    (
+        "3.5",
+        "a<esi:comment text=\"this image is stored for a day.\" />b<!-- c -->",
+        "ab<!-- c -->",
+    ),
+    (
+        "3.6",
+        "<esi:include src=\"/banner\"/>\n<esi:remove>\n <a href=\"/banner\">a</a>\n</esi:remove>",
+        "[/banner]\n",
+    ),
+    (
+        "3.7",
+        "<esi:vars><img src=\"/$(HTTP_COOKIE{type})/a.png\"/></esi:vars>",
+        "<img src=\"/$(HTTP_COOKIE{type})/a.png\"/>",
+    ),
+    (
+        "3.8",
+        "<!--esi\n<p><esi:vars>Hello, $(HTTP_COOKIE{name})!</esi:vars><esi:include src=\"/f\"/></p>\n-->",
+        "\n<p>Hello, $(HTTP_COOKIE{name})![/f]</p>\n",
+    ),
+];
+
+#[test]
+fn page_is_processed_as_the_specification_says() {
+    for (section, page, expected) in SPECIFICATION {
+        for size in [1, 7, page.len()] {
+            let result = parse_pieces(page.as_bytes().chunks(size));
+            assert_eq!(result, *expected, "section {section} in pieces of {size}");
+        }
+    }
+}
 
 #[test]
 fn page_gives_the_expected_parts_however_it_is_cut() {
@@ -198,6 +282,14 @@ fn tag_that_is_too_long_is_text() {
     let page = format!("a{long}b");
     for size in [1000, 8192, 8193, 100_000] {
         assert_eq!(parse_pieces(page.as_bytes().chunks(size)), page, "{size}");
+    }
+    // The bytes in which its end was looked for are text as a whole.
+    let unfinished = format!(
+        "<esi:x a=\"<esi:include src='/f'/>{}",
+        " ".repeat(2 * MAX_TAG_BYTES)
+    );
+    for size in [1000, 8192, 8193, 100_000] {
+        assert_eq!(parse_pieces(unfinished.as_bytes().chunks(size)), unfinished);
     }
     let end = format!("</esi:remove{}>", " ".repeat(2 * MAX_TAG_BYTES));
     let page = format!("<esi:remove>{end}x</esi:remove>y");

@@ -1,18 +1,20 @@
-//! Sends one HTTP/1.1 request on a connection of its own, and reads the head of its response.
+//! Sends one HTTP/1.1 request on a connection of its own, and reads its response: the head alone, or also a limited
+//! part of the body.
 
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use super::certificate::AnyCertificate;
+use super::response_reader::{read_body, read_head};
+
 /// The time limit for connecting, and between two reads of a response.
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum size of a response head, in bytes.
-const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// A server, given by its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +54,41 @@ impl VerifiedResponseHead {
             .collect();
         (!values.is_empty()).then(|| values.join(", "))
     }
+}
+
+/// A request with all of its headers, for [`VerifyServer::fetch`].
+#[derive(Clone, Copy, Debug)]
+pub struct FullRequest<'a> {
+    /// GET or HEAD.
+    pub method: &'a str,
+    /// Path and query.
+    pub target: &'a str,
+    /// The `Host` header; its name is also sent in the TLS handshake.
+    pub host: &'a str,
+    /// Further headers. `Accept` and `Connection` are always sent.
+    pub headers: &'a [(String, String)],
+}
+
+/// How much of a response is read.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseLimits {
+    /// The most bytes of a body. The rest is not read.
+    pub body_bytes: usize,
+    /// How long the whole exchange may take.
+    pub time: Duration,
+}
+
+/// A response with its body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FullResponse {
+    /// Status and headers.
+    pub head: VerifiedResponseHead,
+    /// The body without its transfer coding, as far as the limit allows.
+    pub body: Vec<u8>,
+    /// Whether this is all of the body.
+    pub is_complete: bool,
+    /// The server's certificate (DER), over TLS.
+    pub certificate: Option<Vec<u8>>,
 }
 
 impl fmt::Display for VerifyServer {
@@ -121,13 +158,67 @@ impl VerifyServer {
         if !self.tls {
             return exchange(stream, &request).map_err(broken);
         }
-        let name = without_port(host).trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(name)
-            .map_err(|error| RequestFailure::Broken(error.to_string()))?;
-        let connection = ClientConnection::new(config(), name)
-            .map_err(|error| RequestFailure::Broken(error.to_string()))?;
+        let connection = connection_to(config(), host)?;
         exchange(StreamOwned::new(connection, stream), &request).map_err(broken)
     }
+}
+
+impl VerifyServer {
+    /// Sends a request and reads the response with its body. Over TLS, any certificate is accepted: this compares two
+    /// servers of one owner, and reports the certificate.
+    ///
+    /// # Errors
+    /// [`RequestFailure::Unreachable`] if the server accepts no connection; otherwise [`RequestFailure::Broken`].
+    pub fn fetch(
+        &self,
+        request: FullRequest<'_>,
+        limits: ResponseLimits,
+    ) -> Result<FullResponse, RequestFailure> {
+        let until = Instant::now() + limits.time;
+        let stream = self.connect().map_err(RequestFailure::Unreachable)?;
+        let broken = |error: io::Error| RequestFailure::Broken(error.to_string());
+        let timeout = Some(limits.time.min(IO_TIMEOUT));
+        stream.set_read_timeout(timeout).map_err(broken)?;
+        stream.set_write_timeout(timeout).map_err(broken)?;
+        let text = format_request(request);
+        let has_body = request.method != "HEAD";
+        let body_bytes = if has_body { limits.body_bytes } else { 0 };
+        if !self.tls {
+            return read_response(stream, &text, has_body, body_bytes, until).map_err(broken);
+        }
+        let connection = connection_to(any_certificate_config(), request.host)?;
+        let mut stream = StreamOwned::new(connection, stream);
+        let response = read_response(&mut stream, &text, has_body, body_bytes, until);
+        let mut response = response.map_err(broken)?;
+        let presented = stream.conn.peer_certificates().and_then(<[_]>::first);
+        response.certificate = presented.map(|certificate| certificate.to_vec());
+        Ok(response)
+    }
+}
+
+fn format_request(request: FullRequest<'_>) -> String {
+    let FullRequest {
+        method,
+        target,
+        host,
+        headers,
+    } = request;
+    let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\n");
+    for (name, value) in headers {
+        text += &format!("{name}: {value}\r\n");
+    }
+    text + "Connection: close\r\n\r\n"
+}
+
+/// Returns a TLS connection that asks for the name of a host. An address is not sent (RFC 6066 §3).
+fn connection_to(
+    config: Arc<ClientConfig>,
+    host: &str,
+) -> Result<ClientConnection, RequestFailure> {
+    let broken = |error: &dyn fmt::Display| RequestFailure::Broken(error.to_string());
+    let name = without_port(host).trim_matches(['[', ']']).to_owned();
+    let name = ServerName::try_from(name).map_err(|error| broken(&error))?;
+    ClientConnection::new(config, name).map_err(|error| broken(&error))
 }
 
 /// Returns the name or address of an authority; an IPv6 address is in brackets.
@@ -153,54 +244,49 @@ fn config() -> Arc<ClientConfig> {
     CONFIG.get_or_init(make).clone()
 }
 
+/// Returns a TLS configuration that accepts every certificate.
+fn any_certificate_config() -> Arc<ClientConfig> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    let make = || {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let versions = builder.with_safe_default_protocol_versions();
+        let builder = versions
+            .expect("versions that the provider has")
+            .dangerous();
+        let builder = builder.with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
+        Arc::new(builder.with_no_client_auth())
+    };
+    CONFIG.get_or_init(make).clone()
+}
+
 fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<VerifiedResponseHead> {
     stream.write_all(request.as_bytes())?;
     stream.flush()?;
-    let mut bytes = Vec::new();
-    let mut piece = [0; 4096];
-    loop {
-        let read = match stream.read(&mut piece) {
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
-            Err(error) => return Err(error),
-        };
-        bytes.extend_from_slice(&piece[..read]);
-        while let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
-            let head =
-                parse(&bytes[..end]).ok_or_else(|| io::Error::other("the response is not HTTP"))?;
-            if head.status >= 200 {
-                return Ok(head);
-            }
-            bytes.drain(..end + 4);
-        }
-        if read == 0 {
-            return Err(io::Error::other(
-                "the connection was closed without a response",
-            ));
-        }
-        if bytes.len() > MAX_HEAD_BYTES {
-            return Err(io::Error::other(
-                "the header of the response has more than 64 KiB",
-            ));
-        }
-    }
+    Ok(read_head(&mut stream, None)?.0)
 }
 
-fn parse(head: &[u8]) -> Option<VerifiedResponseHead> {
-    let text = String::from_utf8_lossy(head);
-    let mut lines = text.split("\r\n");
-    let status = lines
-        .next()?
-        .strip_prefix("HTTP/1.")?
-        .get(2..5)?
-        .parse()
-        .ok()?;
-    let fields = lines.filter_map(|line| line.split_once(':'));
-    let fields = fields.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
-    Some(VerifiedResponseHead {
-        status,
-        headers: fields.collect(),
-    })
+/// Sends a request and reads the response until its end, the limit of its body, or the deadline.
+fn read_response(
+    mut stream: impl Read + Write,
+    request: &str,
+    has_body: bool,
+    body_bytes: usize,
+    until: Instant,
+) -> io::Result<FullResponse> {
+    stream.write_all(request.as_bytes())?;
+    stream.flush()?;
+    let (head, rest) = read_head(&mut stream, Some(until))?;
+    let has_body = has_body && !matches!(head.status, 204 | 304);
+    let mut response = FullResponse {
+        is_complete: true,
+        head,
+        ..FullResponse::default()
+    };
+    if has_body {
+        read_body(&mut stream, rest, body_bytes, until, &mut response)?;
+    }
+    Ok(response)
 }
 
 #[cfg(test)]
@@ -290,5 +376,95 @@ mod tests {
         );
         let closed = exchange(Both(io::empty()), "").unwrap_err();
         assert!(closed.to_string().contains("without a response"));
+    }
+
+    /// Answers one connection with these bytes, and keeps it open until the client closes it.
+    fn answer_once(answer: Vec<u8>) -> VerifyServer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = Vec::new();
+            let mut piece = [0; 1024];
+            while !head.ends_with(b"\r\n\r\n") {
+                let read = stream.read(&mut piece).unwrap();
+                head.extend_from_slice(&piece[..read]);
+            }
+            stream.write_all(&answer).unwrap();
+            let _ = stream.read(&mut piece);
+        });
+        VerifyServer {
+            tls: false,
+            authority,
+        }
+    }
+
+    fn fetch(method: &str, answer: &str, body_bytes: usize) -> Result<FullResponse, String> {
+        let request = FullRequest {
+            method,
+            target: "/",
+            host: "a.test",
+            headers: &[],
+        };
+        let limits = ResponseLimits {
+            body_bytes,
+            time: Duration::from_millis(500),
+        };
+        let server = answer_once(answer.as_bytes().to_vec());
+        server
+            .fetch(request, limits)
+            .map_err(|why| format!("{why:?}"))
+    }
+
+    #[test]
+    fn fetch_reads_a_body_until_its_end_or_its_limit() {
+        let length = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHello";
+        let chunked =
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nHel\r\n2\r\nlo\r\n0\r\n\r\n";
+        for answer in [length, chunked] {
+            let response = fetch("GET", answer, 100).unwrap();
+            assert_eq!(
+                (&response.body[..], response.is_complete),
+                (&b"Hello"[..], true)
+            );
+            let response = fetch("GET", answer, 4).unwrap();
+            assert_eq!(
+                (&response.body[..], response.is_complete),
+                (&b"Hell"[..], false)
+            );
+        }
+        for (method, answer) in [
+            ("HEAD", length),
+            (
+                "GET",
+                "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+            ),
+            ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+        ] {
+            let response = fetch(method, answer, 100).unwrap();
+            assert_eq!(
+                (&response.body[..], response.is_complete),
+                (&b""[..], true),
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn fetch_fails_if_a_response_is_not_complete_in_time() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nHello",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nHel",
+            "HTTP/1.1 200 OK\r\n",
+        ] {
+            let failure = fetch("GET", answer, 100).unwrap_err();
+            assert!(failure.contains("in time"), "{failure}");
+        }
+        let failure = fetch(
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx",
+            9,
+        );
+        assert!(failure.unwrap_err().contains("chunked"));
     }
 }

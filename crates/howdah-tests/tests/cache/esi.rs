@@ -504,7 +504,8 @@ fn only_named_paths_of_the_own_site_are_included() {
         "//example.org/esi/fragment.php",
         "http://elsewhere.example/esi/fragment.php",
         "https://example.org/esi/fragment.php",
-        "esi/fragment.php",
+        "secret/",
+        "../esi/fragment.php",
         "/esix/fragment.php",
         "/?x=1",
         "file:///etc/passwd",
@@ -524,15 +525,22 @@ fn only_named_paths_of_the_own_site_are_included() {
     }
     assert_eq!(runs(&fixture, "fragments"), 0);
     fixture.wait_for_log(&["EsiNotAllowed", "/secret/", "[site.esi]"]);
+    // A relative path is relative to the response with the tag: the page, or the fragment in it.
+    fixture.write(
+        "text/inner",
+        "<esi:include src='fragment.php?n=1'/><esi:include src='esi/fragment.php' onerror='continue'/>",
+    );
     let own = page(
         &fixture,
         "own",
-        "<esi:include src=\"http://EXAMPLE.org/esi/fragment.php?n=1\"/>",
+        "<esi:include src=\"http://EXAMPLE.org/esi/fragment.php?n=1\"/><esi:include src='esi/fragment.php?marked&p=inner'/>",
     );
-    assert_eq!(
-        ask(&fixture, "GET", &own, "").text(),
-        "page:\n[1:GET::127.0.0.1::]"
-    );
+    for _ in 0..3 {
+        assert_eq!(
+            ask(&fixture, "GET", &own, "").text(),
+            "page:\n[1:GET::127.0.0.1::][1:GET::127.0.0.1::]"
+        );
+    }
 }
 
 /// What a visitor writes into a page is not run, whether the application escapes it or not.

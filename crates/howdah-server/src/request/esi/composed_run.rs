@@ -442,7 +442,7 @@ impl<'a> Include<'a> {
                     "the page includes too many fragments",
                 );
             }
-            let Some(fragment) = Fragment::new(ctx, scope.inner(&self.tag), target) else {
+            let Some(fragment) = Fragment::new(ctx, scope.inner(&self.tag), &target) else {
                 scope.note(
                     ctx,
                     "EsiFailed",

@@ -1,11 +1,14 @@
 //! `howdah-takeover`: the program behind `howdah takeover`.
 //!
 //! - [`arguments`]: the command line, which the program `howdah` compiles as well; [`exit`]: exit codes.
+//! - [`plan`]: `howdah takeover plan`; [`trial`]: `howdah takeover try`.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod exit;
+mod plan;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -23,8 +26,8 @@ struct ProgramArguments {
 
 fn main() -> ExitCode {
     match ProgramArguments::parse().takeover.command {
-        TakeoverCommand::Plan(_) => exit::failed(),
-        TakeoverCommand::Try(_) => exit::failed(),
+        TakeoverCommand::Plan(arguments) => plan::run(&arguments),
+        TakeoverCommand::Try(arguments) => trial::run(&arguments),
         TakeoverCommand::Switch(_) => exit::failed(),
         TakeoverCommand::Rollback(_) => exit::failed(),
         TakeoverCommand::Status(_) => exit::failed(),
