@@ -1,13 +1,17 @@
-//! Sends one HTTP/1.1 request on a connection of its own, and reads the head of its response.
+//! Sends one HTTP/1.1 request on a connection of its own, and reads its response: the head alone, or also a limited
+//! part of the body.
 
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use howdah_http1::chunk::ChunkDecoder;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::certificate::AnyCertificate;
 
 /// The time limit for connecting, and between two reads of a response.
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,6 +56,41 @@ impl VerifiedResponseHead {
             .collect();
         (!values.is_empty()).then(|| values.join(", "))
     }
+}
+
+/// A request with all of its headers, for [`VerifyServer::fetch`].
+#[derive(Clone, Copy, Debug)]
+pub struct FullRequest<'a> {
+    /// GET or HEAD.
+    pub method: &'a str,
+    /// Path and query.
+    pub target: &'a str,
+    /// The `Host` header; its name is also sent in the TLS handshake.
+    pub host: &'a str,
+    /// Further headers. `Accept` and `Connection` are always sent.
+    pub headers: &'a [(String, String)],
+}
+
+/// How much of a response is read.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseLimits {
+    /// The most bytes of a body. The rest is not read.
+    pub body_bytes: usize,
+    /// How long the whole exchange may take.
+    pub time: Duration,
+}
+
+/// A response with its body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FullResponse {
+    /// Status and headers.
+    pub head: VerifiedResponseHead,
+    /// The body without its transfer coding, as far as the limit allows.
+    pub body: Vec<u8>,
+    /// Whether this is all of the body.
+    pub is_complete: bool,
+    /// The server's certificate (DER), over TLS.
+    pub certificate: Option<Vec<u8>>,
 }
 
 impl fmt::Display for VerifyServer {
@@ -121,13 +160,67 @@ impl VerifyServer {
         if !self.tls {
             return exchange(stream, &request).map_err(broken);
         }
-        let name = without_port(host).trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(name)
-            .map_err(|error| RequestFailure::Broken(error.to_string()))?;
-        let connection = ClientConnection::new(config(), name)
-            .map_err(|error| RequestFailure::Broken(error.to_string()))?;
+        let connection = connection_to(config(), host)?;
         exchange(StreamOwned::new(connection, stream), &request).map_err(broken)
     }
+}
+
+impl VerifyServer {
+    /// Sends a request and reads the response with its body. Over TLS, any certificate is accepted: this compares two
+    /// servers of one owner, and reports the certificate.
+    ///
+    /// # Errors
+    /// [`RequestFailure::Unreachable`] if the server accepts no connection; otherwise [`RequestFailure::Broken`].
+    pub fn fetch(
+        &self,
+        request: FullRequest<'_>,
+        limits: ResponseLimits,
+    ) -> Result<FullResponse, RequestFailure> {
+        let until = Instant::now() + limits.time;
+        let stream = self.connect().map_err(RequestFailure::Unreachable)?;
+        let broken = |error: io::Error| RequestFailure::Broken(error.to_string());
+        let timeout = Some(limits.time.min(IO_TIMEOUT));
+        stream.set_read_timeout(timeout).map_err(broken)?;
+        stream.set_write_timeout(timeout).map_err(broken)?;
+        let text = format_request(request);
+        let has_body = request.method != "HEAD";
+        let body_bytes = if has_body { limits.body_bytes } else { 0 };
+        if !self.tls {
+            return read_response(stream, &text, has_body, body_bytes, until).map_err(broken);
+        }
+        let connection = connection_to(any_certificate_config(), request.host)?;
+        let mut stream = StreamOwned::new(connection, stream);
+        let response = read_response(&mut stream, &text, has_body, body_bytes, until);
+        let mut response = response.map_err(broken)?;
+        let presented = stream.conn.peer_certificates().and_then(<[_]>::first);
+        response.certificate = presented.map(|certificate| certificate.to_vec());
+        Ok(response)
+    }
+}
+
+fn format_request(request: FullRequest<'_>) -> String {
+    let FullRequest {
+        method,
+        target,
+        host,
+        headers,
+    } = request;
+    let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\n");
+    for (name, value) in headers {
+        text += &format!("{name}: {value}\r\n");
+    }
+    text + "Connection: close\r\n\r\n"
+}
+
+/// Returns a TLS connection that asks for the name of a host. An address is not sent (RFC 6066 §3).
+fn connection_to(
+    config: Arc<ClientConfig>,
+    host: &str,
+) -> Result<ClientConnection, RequestFailure> {
+    let broken = |error: &dyn fmt::Display| RequestFailure::Broken(error.to_string());
+    let name = without_port(host).trim_matches(['[', ']']).to_owned();
+    let name = ServerName::try_from(name).map_err(|error| broken(&error))?;
+    ClientConnection::new(config, name).map_err(|error| broken(&error))
 }
 
 /// Returns the name or address of an authority; an IPv6 address is in brackets.
@@ -153,27 +246,137 @@ fn config() -> Arc<ClientConfig> {
     CONFIG.get_or_init(make).clone()
 }
 
+/// Returns a TLS configuration that accepts every certificate.
+fn any_certificate_config() -> Arc<ClientConfig> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    let make = || {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+        let versions = builder.with_safe_default_protocol_versions();
+        let builder = versions.expect("versions that the provider has").dangerous();
+        let builder = builder.with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
+        Arc::new(builder.with_no_client_auth())
+    };
+    CONFIG.get_or_init(make).clone()
+}
+
 fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<VerifiedResponseHead> {
     stream.write_all(request.as_bytes())?;
     stream.flush()?;
-    let mut bytes = Vec::new();
-    let mut piece = [0; 4096];
+    Ok(read_head(&mut stream, None)?.0)
+}
+
+/// Sends a request and reads the response until its end, the limit of its body, or the deadline.
+fn read_response(
+    mut stream: impl Read + Write,
+    request: &str,
+    has_body: bool,
+    body_bytes: usize,
+    until: Instant,
+) -> io::Result<FullResponse> {
+    stream.write_all(request.as_bytes())?;
+    stream.flush()?;
+    let (head, rest) = read_head(&mut stream, Some(until))?;
+    let has_body = has_body && !matches!(head.status, 204 | 304);
+    let mut response = FullResponse {
+        is_complete: true,
+        head,
+        ..FullResponse::default()
+    };
+    if has_body {
+        read_body(&mut stream, rest, body_bytes, until, &mut response)?;
+    }
+    Ok(response)
+}
+
+/// Reads a body (RFC 9112 §6.3); `rest` is the part of it that has arrived with the head.
+fn read_body(
+    stream: &mut impl Read,
+    mut rest: Vec<u8>,
+    limit: usize,
+    until: Instant,
+    response: &mut FullResponse,
+) -> io::Result<()> {
+    let header = |name| response.head.header(name);
+    let chunked = header("transfer-encoding").is_some_and(|value| value.contains("chunked"));
+    let length = header("content-length").and_then(|value| value.parse::<u64>().ok());
+    let length = length.filter(|_| !chunked);
+    let mut decoder = chunked.then(ChunkDecoder::default);
+    let body = &mut response.body;
     loop {
-        let read = match stream.read(&mut piece) {
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
-            Err(error) => return Err(error),
+        let room = limit - body.len();
+        let used = match &mut decoder {
+            Some(decoder) => decoder
+                .decode(&rest, body, room)
+                .map_err(|error| io::Error::other(format!("the chunked body: {error:?}")))?,
+            None => {
+                let used = rest.len().min(room);
+                body.extend_from_slice(&rest[..used]);
+                used
+            }
         };
-        bytes.extend_from_slice(&piece[..read]);
+        let is_done = match &decoder {
+            Some(decoder) => decoder.is_done(),
+            None => length.is_some_and(|length| body.len() as u64 >= length),
+        };
+        if is_done {
+            return Ok(());
+        }
+        if used < rest.len() || body.len() == limit {
+            response.is_complete = false;
+            return Ok(());
+        }
+        rest = read_piece(stream, Some(until))?;
+        if rest.is_empty() {
+            return match chunked || length.is_some() {
+                true => Err(io::Error::other("the connection was closed within the body")),
+                false => Ok(()),
+            };
+        }
+    }
+}
+
+/// Reads the next bytes; none at the end of the connection. TLS may end without a notification.
+fn read_piece(stream: &mut impl Read, until: Option<Instant>) -> io::Result<Vec<u8>> {
+    if until.is_some_and(|until| Instant::now() >= until) {
+        return Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the response was not complete in time",
+        ));
+    }
+    let mut piece = vec![0; 16 << 10];
+    let read = match stream.read(&mut piece) {
+        Ok(read) => read,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+        // The error of a timeout (socket(7)).
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let text = "the server sent nothing in time";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        Err(error) => return Err(error),
+    };
+    piece.truncate(read);
+    Ok(piece)
+}
+
+/// Reads the head of the final response; returns it with the bytes of the body that arrived with it.
+fn read_head(
+    stream: &mut impl Read,
+    until: Option<Instant>,
+) -> io::Result<(VerifiedResponseHead, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    loop {
+        let piece = read_piece(stream, until)?;
+        bytes.extend_from_slice(&piece);
         while let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
             let head =
                 parse(&bytes[..end]).ok_or_else(|| io::Error::other("the response is not HTTP"))?;
-            if head.status >= 200 {
-                return Ok(head);
-            }
             bytes.drain(..end + 4);
+            if head.status >= 200 {
+                return Ok((head, bytes));
+            }
         }
-        if read == 0 {
+        if piece.is_empty() {
             return Err(io::Error::other(
                 "the connection was closed without a response",
             ));

@@ -84,6 +84,28 @@ fn skip_line(log: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
+/// Reads one line of a log: its GET or HEAD request and the status of the response, if both are readable.
+pub fn request_and_status(line: &[u8]) -> Option<(LoggedRequest, u16)> {
+    let LogLine::Request(request) = parse(line) else {
+        return None;
+    };
+    let line = String::from_utf8_lossy(line);
+    let (_, rest) = line.split_once('"')?;
+    let status = after_quoted(rest)?.split_whitespace().next()?.parse();
+    Some((request, status.ok()?))
+}
+
+/// Returns the text after the closing quote.
+fn after_quoted(text: &str) -> Option<&str> {
+    let mut escaped = false;
+    let end = text.find(|c| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    text.get(end? + 1..)
+}
+
 enum LogLine {
     Request(LoggedRequest),
     OtherMethod,
@@ -181,6 +203,21 @@ shop.test:443 2001:db8::1 - - [23/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200
             ]
         );
         assert_eq!((found.other_methods, found.malformed), (1, 2));
+    }
+
+    #[test]
+    fn log_line_has_a_status() {
+        let of = |line: &str| request_and_status(line.as_bytes()).map(|(r, s)| (r.target, s));
+        let begin = "192.0.2.1 - - [23/Nov/2026:10:00:00 +0000]";
+        for (rest, expected) in [
+            (r#""GET /a HTTP/1.1" 403 5 "-" "-""#, Some(("/a", 403))),
+            (r#""GET /a\"b HTTP/1.1" 200 5"#, Some(("/a\"b", 200))),
+            (r#""POST /a HTTP/1.1" 200 5"#, None),
+            (r#""GET /a HTTP/1.1" - 5"#, None),
+        ] {
+            let expected = expected.map(|(target, status)| (target.to_owned(), status));
+            assert_eq!(of(&format!("{begin} {rest}")), expected, "{rest}");
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! `howdah import --verify`: sends the requests of an access log to two servers, and lists where their responses
-//! differ. Only GET and HEAD are sent; bodies are not read.
+//! differ. Only GET and HEAD are sent, and `--verify` reads no bodies.
 //!
-//! - [`log`]: the requests of an access log; [`client`]: sends one request and reads the response head;
+//! - [`certificate`]: accepts every certificate; [`log`]: the requests of an access log; [`client`]: sends one request and reads the response head;
 //!   [`response_facts`]: the parts of a response that are compared.
 
+mod certificate;
 pub mod client;
 pub mod log;
 pub mod response_facts;
