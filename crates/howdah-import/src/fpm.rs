@@ -36,6 +36,8 @@ pub struct FpmPool {
     pub id: EntryId,
     /// Its lines.
     pub lines: Vec<FpmLine>,
+    /// The main file of the php-fpm that has the pool.
+    pub main_file: PathBuf,
 }
 
 impl FpmPool {
@@ -75,16 +77,28 @@ fn canonical_socket_path(path: &str) -> PathBuf {
     })
 }
 
-/// Reads the pools of these files and of the files that they include.
+/// Reads the pools of these files and of the files that they include. Each path is the main file of a php-fpm of its
+/// own, as on machines with several versions of PHP, where each version has a pool `www`. The second pool of a name
+/// gets a number.
 ///
 /// # Errors
 /// Returns an error if a file or a line of it cannot be read.
 pub fn read_pools(paths: &[PathBuf], ledger: &ImportLedger) -> Result<Vec<FpmPool>, ImportError> {
     let mut reader = FpmReader::new(ledger);
+    let mut all: Vec<FpmPool> = Vec::new();
     for path in paths {
+        reader.section.clear();
+        reader.main_file.clone_from(path);
         reader.file(path, &IncludeChain::root(path))?;
+        for mut pool in reader.pools.drain(..) {
+            let numbered = (2..).map(|number| format!("{}_{number}", pool.name));
+            let mut names = [pool.name.clone()].into_iter().chain(numbered);
+            let is_free = |name: &String| !all.iter().any(|known| known.name == *name);
+            pool.name = names.find(is_free).unwrap_or_default();
+            all.push(pool);
+        }
     }
-    Ok(reader.pools)
+    Ok(all)
 }
 
 /// Reads the pools of a text; `text.name` is its name in messages.
@@ -102,6 +116,7 @@ struct FpmReader<'a> {
     ledger: &'a ImportLedger,
     pools: Vec<FpmPool>,
     section: String,
+    main_file: PathBuf,
 }
 
 impl<'a> FpmReader<'a> {
@@ -111,10 +126,12 @@ impl<'a> FpmReader<'a> {
             ledger,
             pools: Vec::new(),
             section: String::new(),
+            main_file: PathBuf::new(),
         }
     }
 
     fn file(&mut self, path: &Path, chain: &IncludeChain) -> Result<(), ImportError> {
+        self.ledger.record_file(path);
         let text = self.files.read(path)?;
         self.text(&text, path, chain)
     }
@@ -161,6 +178,7 @@ impl<'a> FpmReader<'a> {
                     place: place.clone(),
                     id,
                     lines: Vec::new(),
+                    main_file: self.main_file.clone(),
                 });
             }
             return Ok(());
@@ -319,6 +337,13 @@ mod tests {
         let bad = write("c.conf", "[a]\n\nlisten\n");
         let why = read_pools(&[bad], &ledger).unwrap_err().to_string();
         assert!(why.contains("c.conf:3: `KEY = VALUE`"), "{why}");
+        let other = write("d.conf", "[a]\nlisten = /run/other.sock\n");
+        let both = read_pools(&[main.clone(), other.clone()], &ledger).unwrap();
+        let names = both.iter().map(|pool| pool.name.as_str());
+        assert_eq!(names.collect::<Vec<_>>(), ["a", "b", "a_2"]);
+        assert_eq!(both[0].value("listen"), Some("/run/a.sock"));
+        assert_eq!(both[2].value("listen"), Some("/run/other.sock"));
+        assert_eq!(both[2].main_file, other);
         write("a.pool", "include = fpm.conf\n");
         let why = read_pools(&[main], &ledger).unwrap_err().to_string();
         assert!(why.contains("a.pool:1: IncludeLoop"), "{why}");

@@ -2,7 +2,8 @@
 //! outcome in the end is put on the list, so no directive is dropped silently.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use crate::directive::SourceLine;
 
@@ -87,6 +88,7 @@ impl OutcomeCounts {
 #[derive(Debug, Default)]
 pub struct ImportLedger {
     entries: RefCell<Vec<LedgerEntry>>,
+    files: RefCell<BTreeSet<PathBuf>>,
 }
 
 /// The remark in the list for a directive without an outcome.
@@ -102,6 +104,16 @@ impl ImportLedger {
             outcome: DirectiveOutcome::default(),
         });
         EntryId(entries.len() - 1)
+    }
+
+    /// Records that a file has been read.
+    pub fn record_file(&self, path: &Path) {
+        self.files.borrow_mut().insert(path.to_owned());
+    }
+
+    /// Returns the files that have been read, each once.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.files.borrow().iter().cloned().collect()
     }
 
     fn change(&self, id: EntryId, change: impl FnOnce(&mut DirectiveOutcome)) {

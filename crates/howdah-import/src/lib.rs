@@ -72,6 +72,11 @@ pub struct ImportRequest {
     pub paths: Vec<PathBuf>,
     /// The directory that relative paths are resolved against, instead of the program's compiled-in prefix.
     pub prefix: Option<PathBuf>,
+    /// The directory that relative `root` and `alias` paths of nginx are resolved against, if it is not `prefix`: nginx
+    /// resolves the names of included files and certificates against the directory of its main file instead.
+    pub root_prefix: Option<PathBuf>,
+    /// Variables of Apache that its command line (`-D`) or its environment defines, with their values.
+    pub defined: Vec<(String, String)>,
     /// Configuration files of php-fpm: its pools become pools of Howdah.
     pub php_fpm: Vec<PathBuf>,
     /// The file name of the list, which a comment in the configuration mentions.
@@ -99,6 +104,21 @@ pub struct ImportResult {
     pub pools: usize,
     /// True if some site serves no files: its root is the directory named [`EMPTY_ROOT`] beside the configuration.
     pub needs_empty_root: bool,
+}
+
+/// The parts of an import, for a program that combines several of them.
+#[derive(Debug)]
+pub struct ImportParts {
+    /// The configuration of Howdah.
+    pub config: TargetConfig,
+    /// The directives of nginx or Apache. The first comment of a site in `config` is the place of its block here.
+    pub tree: Vec<directive::Directive>,
+    /// The pools of `php_fpm`.
+    pub pools: Vec<fpm::FpmPool>,
+    /// The outcome of each directive, sorted by file and line.
+    pub entries: Vec<ledger::LedgerEntry>,
+    /// The files that were read.
+    pub files: Vec<PathBuf>,
 }
 
 /// The name of the directory that is the root of sites without files.
@@ -136,6 +156,17 @@ impl std::error::Error for ImportError {}
 /// # Errors
 /// Returns an error if a file cannot be read or its grammar is wrong.
 pub fn import(request: &ImportRequest) -> Result<ImportResult, ImportError> {
+    let ImportParts {
+        config, entries, ..
+    } = import_parts(request)?;
+    Ok(result(request, &config, entries))
+}
+
+/// Reads the configuration files and translates them, without formatting the result.
+///
+/// # Errors
+/// See [`import`].
+pub fn import_parts(request: &ImportRequest) -> Result<ImportParts, ImportError> {
     let ledger = ImportLedger::default();
     let pools = fpm::read_pools(&request.php_fpm, &ledger)?;
     let read = match request.format {
@@ -143,7 +174,18 @@ pub fn import(request: &ImportRequest) -> Result<ImportResult, ImportError> {
         ConfigFormat::Apache => ParsedConfig::Apache(apache::read(request, &ledger)?),
         ConfigFormat::PhpFpm => ParsedConfig::PhpFpm(fpm::read_pools(&request.paths, &ledger)?),
     };
-    Ok(translate(request, &pools, &ledger, &read))
+    let config = translate(request, &pools, &ledger, &read);
+    Ok(ImportParts {
+        config,
+        tree: match read {
+            ParsedConfig::Nginx(read) => read.tree,
+            ParsedConfig::Apache(read) => read.tree,
+            ParsedConfig::PhpFpm(_) => Vec::new(),
+        },
+        pools,
+        entries: ledger.entries(),
+        files: ledger.files(),
+    })
 }
 
 /// Translates configuration text that is not in a file; see [`import`].
@@ -156,6 +198,8 @@ pub fn import_text(format: ConfigFormat, text: &str) -> Result<ImportResult, Imp
         format,
         paths: vec!["text".into()],
         prefix: Some("/".into()),
+        root_prefix: None,
+        defined: Vec::new(),
         php_fpm: Vec::new(),
         list: "text.notes".to_owned(),
         media_type: |_| "application/octet-stream",
@@ -176,7 +220,8 @@ pub fn import_text(format: ConfigFormat, text: &str) -> Result<ImportResult, Imp
         ConfigFormat::Apache => ParsedConfig::Apache(apache::read_text(&text, &ledger)?),
         ConfigFormat::PhpFpm => ParsedConfig::PhpFpm(fpm::parse_pools(&text, &ledger)?),
     };
-    Ok(translate(&request, &[], &ledger, &read))
+    let config = translate(&request, &[], &ledger, &read);
+    Ok(result(&request, &config, ledger.entries()))
 }
 
 enum ParsedConfig {
@@ -190,7 +235,7 @@ fn translate(
     pools: &[fpm::FpmPool],
     ledger: &ImportLedger,
     read: &ParsedConfig,
-) -> ImportResult {
+) -> TargetConfig {
     let mut config = TargetConfig::default();
     match read {
         ParsedConfig::Nginx(read) => nginx::translate(read, request, pools, ledger, &mut config),
@@ -202,7 +247,14 @@ fn translate(
     {
         config.top.set("user", user.as_str(), None);
     }
-    let entries = ledger.entries();
+    config
+}
+
+fn result(
+    request: &ImportRequest,
+    config: &TargetConfig,
+    entries: Vec<ledger::LedgerEntry>,
+) -> ImportResult {
     let counts = ledger::counts(&entries);
     ImportResult {
         configuration: config.to_toml(request),

@@ -149,33 +149,38 @@ impl TargetConfig {
             strip_control_characters(&paths.join(", ")),
             strip_control_characters(&request.list),
         );
-        write_table(&mut out, &self.top);
+        self.write_tables(&mut out);
+        out
+    }
+
+    /// Appends the tables of the configuration, in the order of the reference.
+    pub fn write_tables(&self, out: &mut String) {
+        write_table(out, &self.top);
         for (name, table) in &self.sections {
             if !table.pairs.is_empty() {
-                write_head(&mut out, table, &format!("[{name}]"));
-                write_table(&mut out, table);
+                write_head(out, table, &format!("[{name}]"));
+                write_table(out, table);
             }
         }
         for (name, table, pairs) in &self.pools {
             let key = name.to_toml_key();
-            write_head(&mut out, table, &format!("[pool.{key}]"));
-            write_table(&mut out, table);
-            write_pairs(&mut out, &format!("pool.{key}"), pairs);
+            write_head(out, table, &format!("[pool.{key}]"));
+            write_table(out, table);
+            write_pairs(out, &format!("pool.{key}"), pairs);
         }
         for site in &self.sites {
-            write_head(&mut out, &site.table, "[[site]]");
-            write_table(&mut out, &site.table);
+            write_head(out, &site.table, "[[site]]");
+            write_table(out, &site.table);
             for table in &site.certificates {
-                write_head(&mut out, table, "[[site.certificate]]");
-                write_table(&mut out, table);
+                write_head(out, table, "[[site.certificate]]");
+                write_table(out, table);
             }
             for table in &site.rules {
-                write_head(&mut out, table, "[[site.rule]]");
-                write_table(&mut out, table);
+                write_head(out, table, "[[site.rule]]");
+                write_table(out, table);
             }
-            write_pairs(&mut out, "site", &site.pairs);
+            write_pairs(out, "site", &site.pairs);
         }
-        out
     }
 
     /// Returns the root of a site without files.

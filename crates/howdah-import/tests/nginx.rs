@@ -600,6 +600,8 @@ fn directory_of_nginx_is_read_from_its_main_file() {
         format: ConfigFormat::Nginx,
         paths: vec![path],
         prefix: None,
+        root_prefix: None,
+        defined: Vec::new(),
         php_fpm: Vec::new(),
         list: "notes".to_owned(),
         media_type: |_| "application/octet-stream",

@@ -59,6 +59,37 @@ pub struct RunningServer {
     pub unit: Option<String>,
     /// The sockets at which it listens.
     pub listeners: Vec<Listener>,
+    /// The configuration that it has loaded, and what became of it.
+    #[serde(default)]
+    pub loaded: LoadedConfiguration,
+}
+
+/// The configuration of a server that runs, as it was read for the plan.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct LoadedConfiguration {
+    /// When the server loaded it, in seconds since 1970: its start or its last reload, as far as its processes show it.
+    pub at: u64,
+    /// The files that it consists of.
+    pub files: Vec<PathBuf>,
+    /// How many of its directives are carried over.
+    pub directives: DirectiveCounts,
+    /// The list of its directives that are not, relative to the directory of the takeover.
+    pub notes: Option<PathBuf>,
+}
+
+/// How many directives of a server had each outcome.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct DirectiveCounts {
+    /// Directives that are carried over, with or without a difference.
+    pub carried: usize,
+    /// Directives that are carried over with a difference; also counted in `carried`.
+    pub different: usize,
+    /// Directives without a meaning in Howdah.
+    pub irrelevant: usize,
+    /// Directives that are not carried over.
+    pub missing: usize,
+    /// Directives that denied or limited access and are not carried over; also counted in `missing`.
+    pub missing_protections: usize,
 }
 
 /// A listening socket of a server.

@@ -101,6 +101,8 @@ pub fn read(request: &ImportRequest, ledger: &ImportLedger) -> Result<ApacheConf
             break;
         }
     }
+    let defined = request.defined.iter().cloned();
+    reader.modules.defined.extend(defined);
     let mut tree = Vec::new();
     for path in &paths {
         tree.append(&mut reader.read_file(path, &IncludeChain::root(path), 0)?);

@@ -75,6 +75,7 @@ impl<'a> ApacheReader<'a> {
         chain: &IncludeChain,
         depth: usize,
     ) -> Result<Vec<Directive>, ImportError> {
+        self.ledger.record_file(path);
         let text = self.files.read(path)?;
         self.read_text(&text, chain, depth)
     }

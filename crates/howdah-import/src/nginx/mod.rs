@@ -136,8 +136,9 @@ pub fn translate(
         config,
         pools: FastcgiPools::new(fpm, upstreams),
         prefix: request
-            .prefix
+            .root_prefix
             .clone()
+            .or_else(|| request.prefix.clone())
             .unwrap_or_else(|| DEBIAN_PREFIX.into()),
         directory: read.directory.clone(),
         media_type: request.media_type,

@@ -49,6 +49,7 @@ impl<'a> NginxParser<'a> {
     /// # Errors
     /// Returns an error if the file cannot be read or its grammar is wrong.
     pub fn parse_file(&mut self, path: &Path) -> Result<Vec<Directive>, ImportError> {
+        self.ledger.record_file(path);
         let text = self.files.read(path)?;
         self.parse_text(&text, &IncludeChain::root(path))
     }
@@ -209,6 +210,7 @@ impl<'a> NginxParser<'a> {
                 }
             }
             let inner = chain.push(&path).map_err(|why| ImportError::at(at, why))?;
+            self.ledger.record_file(&path);
             let text = self.files.read(&path)?;
             into.extend(self.parse_text(&text, &inner)?);
         }

@@ -41,6 +41,8 @@ pub fn run(command: ImportCommand) -> ExitCode {
         format,
         paths: server.paths,
         prefix: server.prefix,
+        root_prefix: None,
+        defined: Vec::new(),
         php_fpm: server.php_fpm,
         list: list.display().to_string(),
         media_type: mime::media_type,

@@ -17,7 +17,7 @@ pub struct TakeoverArguments {
 #[derive(Debug, Subcommand)]
 pub enum TakeoverCommand {
     /// Find what serves this machine now, and write Howdah's configuration for it; nothing else is changed.
-    #[command(after_help = "Example:\n  howdah takeover plan")]
+    #[command(after_help = "Examples:\n  howdah takeover plan\n  howdah takeover plan --server 1234 --dir /root/takeover")]
     Plan(PlanArguments),
     /// Start Howdah on preview ports, and compare its responses with those of the old servers.
     #[command(after_help = "Example:\n  howdah takeover try")]
@@ -50,6 +50,10 @@ pub struct PlanArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub directory: TakeoverDirectory,
+    /// Plan only for the server whose first process has this id; may be repeated [default: all servers that root has
+    /// started]
+    #[arg(long, value_name = "PID")]
+    pub server: Vec<u32>,
 }
 
 /// `howdah takeover try`
