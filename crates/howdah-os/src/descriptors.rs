@@ -226,6 +226,17 @@ pub fn run_as(command: &mut Command, account: Option<(&Account, u32)>) -> io::Re
     Ok(())
 }
 
+/// Makes a program start with no signal blocked. Without this, std would pass on the mask of the calling thread, which
+/// [`SignalDescriptor`](crate::signals::SignalDescriptor) changes.
+pub fn start_with_no_signal_blocked(command: &mut Command) {
+    let none = SigSet::empty();
+    // SAFETY: only async-signal-safe calls are allowed between fork and exec. sigprocmask is one, and nothing is
+    // allocated.
+    unsafe {
+        command.pre_exec(move || Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&none), None)?));
+    }
+}
+
 /// Makes the kernel send `signal` to the program when the thread that starts it exits. A program therefore does not
 /// outlive its spawner, however the spawner ends. The setting is not inherited by processes that the program forks, and
 /// the exec of a set-user-ID program clears it (prctl(2)).

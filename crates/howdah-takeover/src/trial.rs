@@ -164,9 +164,10 @@ impl Trial {
     pub fn read(directory: &Path) -> Result<Trial, String> {
         let path = directory.join(TRIAL_FILE);
         let again = format!("run `howdah takeover try --dir {}`", directory.display());
-        let text =
-            std::fs::read(&path).map_err(|error| format!("{}: {error}; {again}", path.display()))?;
-        serde_json::from_slice(&text).map_err(|error| format!("{}: {error}; {again}", path.display()))
+        let text = std::fs::read(&path)
+            .map_err(|error| format!("{}: {error}; {again}", path.display()))?;
+        serde_json::from_slice(&text)
+            .map_err(|error| format!("{}: {error}; {again}", path.display()))
     }
 
     /// Returns whether the configuration in the directory is still the one that was tried.

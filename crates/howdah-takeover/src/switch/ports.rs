@@ -139,9 +139,9 @@ impl SharedPort {
     pub fn open(&mut self) -> Result<OwnedFd, SwitchFailure> {
         let old = self.old_sockets()?;
         let socket = match old.first() {
-            Some(first) => {
-                self.remember_options(first).and_then(|()| listen_beside(&old))
-            }
+            Some(first) => self
+                .remember_options(first)
+                .and_then(|()| listen_beside(&old)),
             None => listen_alone(self.address, self.ipv6_only),
         };
         let socket = socket.map_err(|error| self.failed("listen at", error))?;
@@ -241,7 +241,10 @@ impl ConnectionTable {
         };
         let port = local.rsplit(':').next();
         let port = port.and_then(|port| u16::from_str_radix(port, 16).ok());
-        if !ports.iter().any(|shared| Some(shared.address.port()) == port) {
+        if !ports
+            .iter()
+            .any(|shared| Some(shared.address.port()) == port)
+        {
             return;
         }
         let is_howdah = |shared: &SharedPort| {
@@ -290,11 +293,31 @@ mod tests {
             );
         };
         let rest = "00:00000000 00000000     0        0";
-        check(&format!("0: 00000000:0050 00000000:0000 0A 00000000:00000002 {rest} 4711 1"), 0, true);
-        check(&format!("0: 00000000:0050 00000000:0000 0A 00000000:00000000 {rest} 4711 1"), 0, false);
-        check(&format!("0: 00000000:0050 00000000:0000 0A 00000000:00000002 {rest} 4712 1"), 0, false);
-        check(&format!("1: 0100007F:0050 0100007F:C001 03 00000000:00000000 {rest} 0 1"), 1, false);
-        check(&format!("1: 0100007F:0051 0100007F:C001 03 00000000:00000000 {rest} 0 1"), 0, false);
+        check(
+            &format!("0: 00000000:0050 00000000:0000 0A 00000000:00000002 {rest} 4711 1"),
+            0,
+            true,
+        );
+        check(
+            &format!("0: 00000000:0050 00000000:0000 0A 00000000:00000000 {rest} 4711 1"),
+            0,
+            false,
+        );
+        check(
+            &format!("0: 00000000:0050 00000000:0000 0A 00000000:00000002 {rest} 4712 1"),
+            0,
+            false,
+        );
+        check(
+            &format!("1: 0100007F:0050 0100007F:C001 03 00000000:00000000 {rest} 0 1"),
+            1,
+            false,
+        );
+        check(
+            &format!("1: 0100007F:0051 0100007F:C001 03 00000000:00000000 {rest} 0 1"),
+            0,
+            false,
+        );
         check("", 0, false);
     }
 

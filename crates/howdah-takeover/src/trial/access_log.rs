@@ -93,7 +93,9 @@ fn is_for(request: &LoggedRequest, hosts: &[String]) -> bool {
         return true;
     };
     let matches = |pattern: &String| match pattern.strip_prefix('*') {
-        Some(end) => host.to_ascii_lowercase().ends_with(&end.to_ascii_lowercase()),
+        Some(end) => host
+            .to_ascii_lowercase()
+            .ends_with(&end.to_ascii_lowercase()),
         None => pattern.eq_ignore_ascii_case(host),
     };
     hosts.is_empty() || hosts.iter().any(matches)
@@ -144,7 +146,10 @@ mod tests {
         let log = scratch.write("access.log", text);
         scratch.write("access.log.1", line("/yesterday", 200));
         let found = read(&site(&log)).unwrap();
-        assert_eq!(found.succeeded, ["/b?c=d", "/a", "/of-this-site", "/yesterday"]);
+        assert_eq!(
+            found.succeeded,
+            ["/b?c=d", "/a", "/of-this-site", "/yesterday"]
+        );
         let refused = [("/one".to_owned(), 404), ("/private".to_owned(), 403)];
         assert_eq!(found.refused, refused);
         let missing = read(&site(&scratch.join("missing.log"))).unwrap();
@@ -155,7 +160,10 @@ mod tests {
     fn log_is_read_from_its_end() {
         let scratch = Scratch::new("trial-long-log");
         let padding = line(&format!("/{}", "x".repeat(1000)), 200).repeat(9000);
-        let log = scratch.write("access.log", line("/first", 200) + &padding + &line("/last", 200));
+        let log = scratch.write(
+            "access.log",
+            line("/first", 200) + &padding + &line("/last", 200),
+        );
         let found = read(&site(&log)).unwrap();
         assert!(found.succeeded.contains(&"/last".to_owned()));
         assert!(!found.succeeded.contains(&"/first".to_owned()));

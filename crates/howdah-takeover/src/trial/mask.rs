@@ -92,10 +92,9 @@ impl BodyMask {
             let ends_open = self.gaps[self.tokens.len()].is_some();
             let found = match is_last && !(ends_open && begin < end) {
                 // The rest has to be this segment, at the end; after a gap at the end, nothing is left.
-                true => other
-                    .len()
-                    .checked_sub(segment.len())
-                    .filter(|start| (at..=latest).contains(start) && fits(segment, &other[*start..])),
+                true => other.len().checked_sub(segment.len()).filter(|start| {
+                    (at..=latest).contains(start) && fits(segment, &other[*start..])
+                }),
                 false => (at..=latest).find(|start| fits(segment, &other[*start..])),
             };
             let Some(start) = found else {
@@ -193,8 +192,8 @@ fn common_tokens(one: &[&str], other: &[&str]) -> Option<Vec<(usize, usize)>> {
         trace.push(furthest[offset - edits - 1..=offset + edits + 1].to_vec());
         for step in 0..=edits {
             let diagonal = offset - edits + 2 * step;
-            let down = step == 0
-                || (step != edits && furthest[diagonal - 1] < furthest[diagonal + 1]);
+            let down =
+                step == 0 || (step != edits && furthest[diagonal - 1] < furthest[diagonal + 1]);
             let mut x = match down {
                 true => furthest[diagonal + 1],
                 false => furthest[diagonal - 1] + 1,
@@ -224,8 +223,7 @@ fn walk_back(one: usize, other: usize, trace: &[Vec<usize>]) -> Vec<(usize, usiz
         let diagonal = x as isize - y as isize;
         let bound = edits as isize;
         let down = diagonal == -bound
-            || (diagonal != bound
-                && furthest[index(diagonal - 1)] < furthest[index(diagonal + 1)]);
+            || (diagonal != bound && furthest[index(diagonal - 1)] < furthest[index(diagonal + 1)]);
         let before = if down { diagonal + 1 } else { diagonal - 1 };
         let (before_x, before_y) = match edits {
             0 => (0, 0),
@@ -260,7 +258,12 @@ mod tests {
     fn body_without_changes_is_compared_exactly() {
         let mask = mask(&["<p>Hello, world</p>\n", "<p>Hello, world</p>\n"]);
         assert_eq!(mask.mismatch("<p>Hello, world</p>\n"), None);
-        for other in ["<p>Hello, World</p>\n", "", "<p>Hello, world</p>\n!", "x<p>Hello, world</p>\n"] {
+        for other in [
+            "<p>Hello, World</p>\n",
+            "",
+            "<p>Hello, world</p>\n!",
+            "x<p>Hello, world</p>\n",
+        ] {
             assert!(mask.mismatch(other).is_some(), "{other:?}");
         }
         let found = mask.mismatch("<p>Hello, World</p>\n").unwrap();
@@ -271,7 +274,9 @@ mod tests {
     #[test]
     fn body_parts_that_change_are_masked() {
         let page = |nonce: &str, time: &str, end: &str| {
-            format!("<html><input value=\"{nonce}\"><p>The rest of the page is always the same.</p>\n<!-- {time} s --></html>{end}")
+            format!(
+                "<html><input value=\"{nonce}\"><p>The rest of the page is always the same.</p>\n<!-- {time} s --></html>{end}"
+            )
         };
         let first = page("a1b2c3", "0.123", "");
         let second = page("99+f/0=", "0.2", "");
@@ -281,7 +286,10 @@ mod tests {
         assert!(mask.mismatch(&page("77e", "1.5", "Warning")).is_some());
         let broken = page("77e", "1.5", "").replace("always", "never");
         let found = mask.mismatch(&broken).unwrap();
-        assert!(found.old.contains("always") && found.new.contains("never"), "{found:?}");
+        assert!(
+            found.old.contains("always") && found.new.contains("never"),
+            "{found:?}"
+        );
         // A gap does not hide an error message.
         let noisy = page(&"Fatal error: x in y. ".repeat(40), "1.5", "");
         assert!(mask.mismatch(&noisy).is_some());
@@ -293,7 +301,10 @@ mod tests {
         let body = |word: &str| format!("{word} {stable}{word}");
         let mask = mask(&[&body("one"), &body("two")]);
         assert_eq!(mask.mismatch(&body("three")), None);
-        assert!(mask.mismatch(&body("three").replace("every", "no")).is_some());
+        assert!(
+            mask.mismatch(&body("three").replace("every", "no"))
+                .is_some()
+        );
     }
 
     #[test]
@@ -312,7 +323,21 @@ mod tests {
     #[test]
     fn numbers_with_separators_are_one_token() {
         let text = "At 12:30:05 on 2026-11-29, 1.5 s.";
-        let expected = ["At", " ", "12:30:05", " ", "on", " ", "2026-11-29", ",", " ", "1.5", " ", "s", "."];
+        let expected = [
+            "At",
+            " ",
+            "12:30:05",
+            " ",
+            "on",
+            " ",
+            "2026-11-29",
+            ",",
+            " ",
+            "1.5",
+            " ",
+            "s",
+            ".",
+        ];
         assert_eq!(tokens(text), expected);
         assert_eq!(tokens("é-1--"), ["é", "-", "1", "-", "-"]);
     }

@@ -5,8 +5,8 @@ const MAX_URLS: usize = 500;
 
 /// Extensions of static files, which are requested with ranges, encodings and validators as well.
 const STATIC_EXTENSIONS: &[&str] = &[
-    "avif", "css", "gif", "ico", "jpeg", "jpg", "js", "mjs", "pdf", "png", "svg", "ttf", "txt", "webp", "woff",
-    "woff2", "xml",
+    "avif", "css", "gif", "ico", "jpeg", "jpg", "js", "mjs", "pdf", "png", "svg", "ttf", "txt",
+    "webp", "woff", "woff2", "xml",
 ];
 
 /// Returns the targets of the `Sitemap:` lines of a `robots.txt` that lead to the same host.
@@ -24,7 +24,10 @@ pub fn targets_of_sitemap(text: &str, host: &str) -> (Vec<String>, bool) {
     let locations = text.split("<loc>").skip(1);
     let urls = locations.filter_map(|rest| rest.split_once("</loc>").map(|(url, _)| url));
     let urls = urls.map(|url| {
-        let url = url.trim().trim_start_matches("<![CDATA[").trim_end_matches("]]>");
+        let url = url
+            .trim()
+            .trim_start_matches("<![CDATA[")
+            .trim_end_matches("]]>");
         unescape(url.trim())
     });
     let targets = urls.filter_map(|url| target_of(&url, host));
@@ -55,7 +58,10 @@ pub fn static_files_of_page(html: &str, host: &str) -> Vec<String> {
 /// Returns whether a target names a static file, by its extension.
 pub fn is_static(target: &str) -> bool {
     let path = target.split('?').next().unwrap_or_default();
-    let extension = path.rsplit('/').next().and_then(|name| name.rsplit_once('.'));
+    let extension = path
+        .rsplit('/')
+        .next()
+        .and_then(|name| name.rsplit_once('.'));
     extension.is_some_and(|(_, extension)| {
         STATIC_EXTENSIONS.contains(&extension.to_ascii_lowercase().as_str())
     })
@@ -65,7 +71,9 @@ pub fn is_static(target: &str) -> bool {
 /// root, which is right for the front page.
 fn target_of(url: &str, host: &str) -> Option<String> {
     let url = url.split('#').next().unwrap_or_default();
-    let without_scheme = url.strip_prefix("https:").or_else(|| url.strip_prefix("http:"));
+    let without_scheme = url
+        .strip_prefix("https:")
+        .or_else(|| url.strip_prefix("http:"));
     let rest = without_scheme.unwrap_or(url);
     if let Some(rest) = rest.strip_prefix("//") {
         let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -86,7 +94,9 @@ fn with_slash(target: &str) -> String {
 
 /// Resolves the entities that occur in URLs.
 fn unescape(text: &str) -> String {
-    text.replace("&amp;", "&").replace("&#038;", "&").replace("&#38;", "&")
+    text.replace("&amp;", "&")
+        .replace("&#038;", "&")
+        .replace("&#38;", "&")
 }
 
 #[cfg(test)]
@@ -102,8 +112,12 @@ mod tests {
             <url><loc>https://a.test</loc></url></urlset>";
         let expected = ["/one?p=1&q=2", "/two", "/"].map(str::to_owned).to_vec();
         assert_eq!(targets_of_sitemap(text, "a.test"), (expected, false));
-        let index = "<sitemapindex><sitemap><loc>http://a.test/s1.xml</loc></sitemap></sitemapindex>";
-        assert_eq!(targets_of_sitemap(index, "a.test"), (vec!["/s1.xml".to_owned()], true));
+        let index =
+            "<sitemapindex><sitemap><loc>http://a.test/s1.xml</loc></sitemap></sitemapindex>";
+        assert_eq!(
+            targets_of_sitemap(index, "a.test"),
+            (vec!["/s1.xml".to_owned()], true)
+        );
         assert_eq!(targets_of_sitemap("<loc>", "a.test"), (vec![], false));
     }
 

@@ -194,7 +194,11 @@ pub fn read_from(log: &Path, position: u64) -> String {
         let mut file = fs::File::open(log)?;
         let end = file.metadata()?.len();
         let earliest = end.saturating_sub(SHOWN_BYTES);
-        let begin = if position == u64::MAX { earliest } else { position.max(earliest) };
+        let begin = if position == u64::MAX {
+            earliest
+        } else {
+            position.max(earliest)
+        };
         file.seek(SeekFrom::Start(begin.min(end)))?;
         let mut bytes = Vec::new();
         file.take(SHOWN_BYTES).read_to_end(&mut bytes)?;

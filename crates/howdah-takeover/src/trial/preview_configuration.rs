@@ -123,7 +123,9 @@ impl Listeners {
                 preview
             }
         };
-        Ok([&[preview.to_string().as_str()], &kept[..]].concat().join(" "))
+        Ok([&[preview.to_string().as_str()], &kept[..]]
+            .concat()
+            .join(" "))
     }
 
     fn choose(&mut self) -> Result<SocketAddr, String> {
@@ -215,7 +217,10 @@ fn add_private_places(table: &mut Table, directory: &Path) {
     section(table, "timeouts").insert("stop".to_owned(), "3s".into());
     let acme = section(table, "acme");
     acme.insert("path".to_owned(), place("certificates"));
-    acme.insert("authorities".to_owned(), Value::Array(vec![NO_AUTHORITY.into()]));
+    acme.insert(
+        "authorities".to_owned(),
+        Value::Array(vec![NO_AUTHORITY.into()]),
+    );
     for key in ["eab", "ask", "dns_hook"] {
         acme.remove(key);
     }

@@ -75,7 +75,9 @@ const MAX_TARGET_BYTES: usize = 2000;
 pub fn may_be_replayed(target: &str) -> bool {
     let is_well_formed = target.starts_with('/')
         && target.len() <= MAX_TARGET_BYTES
-        && target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+        && target
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'#');
     let decoded = percent_decoded(target).to_ascii_lowercase();
     // Encoded twice: some applications decode again.
     let again = percent_decoded(&decoded);
@@ -131,7 +133,14 @@ mod tests {
         ] {
             assert!(!may_be_replayed(target), "{target}");
         }
-        for target in ["/", "/a/b.php?id=5", "/caf%C3%A9", "/100%25", "/%", "/a?p=1&page=2"] {
+        for target in [
+            "/",
+            "/a/b.php?id=5",
+            "/caf%C3%A9",
+            "/100%25",
+            "/%",
+            "/a?p=1&page=2",
+        ] {
             assert!(may_be_replayed(target), "{target}");
         }
         assert!(!may_be_replayed(&format!("/{}", "a".repeat(2000))));

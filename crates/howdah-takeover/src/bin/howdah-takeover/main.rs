@@ -1,11 +1,13 @@
 //! `howdah-takeover`: the program behind `howdah takeover`.
 //!
 //! - [`arguments`]: the command line, which the program `howdah` compiles as well; [`exit`]: exit codes.
+//! - [`switch_commands`]: `switch`, `rollback`, `status` and `resume`.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod exit;
+mod switch_commands;
 
 use std::process::ExitCode;
 
@@ -25,8 +27,9 @@ fn main() -> ExitCode {
     match ProgramArguments::parse().takeover.command {
         TakeoverCommand::Plan(_) => exit::failed(),
         TakeoverCommand::Try(_) => exit::failed(),
-        TakeoverCommand::Switch(_) => exit::failed(),
-        TakeoverCommand::Rollback(_) => exit::failed(),
-        TakeoverCommand::Status(_) => exit::failed(),
+        TakeoverCommand::Switch(arguments) => switch_commands::switch(&arguments),
+        TakeoverCommand::Rollback(arguments) => switch_commands::roll_back(&arguments),
+        TakeoverCommand::Status(arguments) => switch_commands::status(&arguments),
+        TakeoverCommand::Resume(arguments) => switch_commands::resume(&arguments),
     }
 }
