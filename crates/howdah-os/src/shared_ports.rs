@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn choice_moves_an_address_between_two_servers() {
-        for host in ["127.0.0.1:0", "[::1]:0"] {
+        for host in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
             let old = TcpListener::bind(host).unwrap();
             let address = old.local_addr().unwrap();
             let present = [OwnedFd::from(old.try_clone().unwrap())];

@@ -229,28 +229,26 @@ impl StartingHowdah {
     }
 }
 
-/// Stops a Howdah: lets it finish its requests, then asks it to stop at once, then kills it.
-pub fn stop_gracefully(process: ProcessIdentity) {
-    stop(
-        process,
-        &[(Signal::QUIT, DRAIN_TIMEOUT), (Signal::TERM, STOP_TIMEOUT)],
-    );
+/// Lets a Howdah finish its requests and exit. A second call would end the requests at once.
+pub fn ask_to_finish(process: ProcessIdentity) {
+    process.signal(Signal::QUIT);
 }
 
-/// Stops a Howdah, and gives running requests only `timeouts.stop`.
-pub fn stop_soon(process: ProcessIdentity) {
-    stop(process, &[(Signal::TERM, STOP_TIMEOUT)]);
-}
-
-fn stop(process: ProcessIdentity, signals: &[(Signal, Duration)]) {
-    for (signal, timeout) in signals {
-        process.signal(*signal);
-        if wait_for_exit(process, *timeout) {
-            return;
-        }
+/// Waits until a Howdah that has been asked to finish has exited. If it takes too long, it is asked to stop at once, and
+/// then killed.
+pub fn wait_until_finished(process: ProcessIdentity) {
+    if !wait_for_exit(process, DRAIN_TIMEOUT) {
+        stop_soon(process);
     }
-    process.signal(Signal::KILL);
-    wait_for_exit(process, STOP_TIMEOUT);
+}
+
+/// Stops a Howdah, and gives running requests only `timeouts.stop`. Kills it if that takes too long.
+pub fn stop_soon(process: ProcessIdentity) {
+    process.signal(Signal::TERM);
+    if !wait_for_exit(process, STOP_TIMEOUT) {
+        process.signal(Signal::KILL);
+        wait_for_exit(process, STOP_TIMEOUT);
+    }
 }
 
 /// Waits until a process has exited; returns whether it has.

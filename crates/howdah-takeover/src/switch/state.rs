@@ -91,6 +91,8 @@ pub struct SwitchState {
     pub watch_seconds: u64,
     /// Howdah's first process.
     pub howdah: Option<ProcessIdentity>,
+    /// Whether Howdah has been asked to finish its requests and exit.
+    pub howdah_finishes: bool,
     /// The addresses that are switched.
     pub ports: Vec<SharedPort>,
     /// The figures of the old servers.
@@ -110,6 +112,7 @@ impl SwitchState {
             boot: boot_id(),
             watch_seconds,
             howdah: None,
+            howdah_finishes: false,
             ports,
             baseline,
             figures: WatchFigures::default(),

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use super::criteria::WatchRecord;
 use super::failure::{FailureName, SwitchFailure};
 use super::figures::Baseline;
-use super::howdah::{Howdah, StartingHowdah, stop_gracefully, stop_soon};
+use super::howdah::{Howdah, StartingHowdah, ask_to_finish, stop_soon, wait_until_finished};
 use super::old_server;
 use super::ports::{Recipient, SharedPort, shared_ports, wait_for_handshakes};
 use super::probe::ProbeResult;
@@ -328,6 +328,7 @@ impl Run {
         (reason, message): (RollbackReason, String),
     ) -> Result<(), SwitchFailure> {
         self.progress.line(&format!("{reason:?}: {message}"));
+        state.howdah_finishes = false;
         state.rollback = Some(Rollback {
             reason,
             message,
@@ -348,7 +349,7 @@ impl Run {
         }
         if state.ports.iter().all(|port| port.owner.is_alive()) {
             wait_for_handshakes(&state.ports);
-            howdah.into_iter().for_each(stop_gracefully);
+            self.finish_howdah(state, howdah);
         } else {
             howdah.into_iter().for_each(stop_soon);
             let started = old_server::start_stopped(&self.plan, &state.ports, &self.directory);
@@ -367,6 +368,21 @@ impl Run {
         state.enter(Phase::RolledBack, &self.directory)?;
         self.progress.line("the old servers serve");
         Ok(())
+    }
+
+    /// Lets Howdah finish its requests. It is asked only once, even if this program is killed meanwhile, because Howdah
+    /// ends its requests when it is asked again.
+    fn finish_howdah(&self, state: &mut SwitchState, howdah: Option<ProcessIdentity>) {
+        let Some(howdah) = howdah else {
+            return;
+        };
+        if !std::mem::replace(&mut state.howdah_finishes, true) {
+            if let Err(failure) = state.write(&self.directory) {
+                self.progress.line(&failure.to_string());
+            }
+            ask_to_finish(howdah);
+        }
+        wait_until_finished(howdah);
     }
 
     /// Starts Howdah again because an old server does not start.

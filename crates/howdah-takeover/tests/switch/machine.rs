@@ -28,7 +28,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const SCRIPT: &str = r#"<?php
 $howdah = str_contains($_SERVER['SERVER_SOFTWARE'] ?? '', 'Howdah');
 $faults = __DIR__ . '/../faults';
-if ($howdah && isset($_GET['crash'])) { posix_kill(getpid(), 11); }
+if ($howdah && isset($_GET['crash'])) { posix_kill(getmypid(), 11); }
 if ($howdah && (isset($_GET['fail']) || is_file($faults))) { http_response_code(500); }
 if (isset($_GET['slow'])) { sleep(3); }
 $text = ($howdah ? 'howdah ' : 'old ') . basename(dirname(__DIR__));
@@ -157,6 +157,13 @@ impl Machine {
             body.split(' ').next().unwrap_or_default().to_owned()
         };
         [server(0, "nginx"), server(1, "apache")]
+    }
+
+    /// Waits until both addresses are served by Howdah.
+    pub fn wait_for_howdah(&self) {
+        wait_until("Howdah", PATIENCE, || {
+            self.served_by() == ["howdah", "howdah"]
+        });
     }
 
     /// Checks that both addresses are served by the same server, and returns its name.
@@ -395,15 +402,18 @@ pub fn json(text: &str) -> HashMap<String, serde_json::Value> {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Starts a request in the background that takes three seconds, and waits until the server works on it.
-pub fn start_slow_request(address: SocketAddr, host: &str) -> std::thread::JoinHandle<String> {
+/// Starts a request in the background that takes three seconds, and waits until it has been sent.
+pub fn start_slow_request(
+    address: SocketAddr,
+    host: &str,
+) -> std::thread::JoinHandle<std::io::Result<String>> {
     let host = host.to_owned();
     let (sent, is_sent) = std::sync::mpsc::channel();
     let request = std::thread::spawn(move || {
         let mut client = crate::load::Client::connect(address).unwrap();
         client.send(&host, "/?slow", true).unwrap();
         sent.send(()).unwrap();
-        client.receive().unwrap().1
+        Ok(client.receive()?.1)
     });
     is_sent.recv().unwrap();
     request

@@ -14,6 +14,9 @@ use load::{Load, get};
 use machine::{Machine, PATIENCE, json, start_slow_request};
 use rustix::process::Signal;
 
+/// The sites of each server in the test under load.
+const SITES: usize = 50;
+
 /// Waits until the clients have got more responses of Howdah or of the old servers.
 fn wait_for_responses(load: &Load, howdah: bool) {
     let count = || match howdah {
@@ -32,8 +35,8 @@ fn rollback_reason(machine: &Machine) -> RollbackReason {
 
 #[test]
 fn switch_and_rollback_lose_no_request_under_load() {
-    let machine = Machine::start("switch-load", 20);
-    let load = Load::start(machine.addresses, 20, "/");
+    let machine = Machine::start("switch-load", SITES);
+    let load = Load::start(machine.addresses, SITES, "/");
     wait_for_responses(&load, false);
     let slow = start_slow_request(machine.addresses[0], "nginx0.test");
     let slow_apache = start_slow_request(machine.addresses[1], "apache0.test");
@@ -43,11 +46,11 @@ fn switch_and_rollback_lose_no_request_under_load() {
     wait_for_responses(&load, true);
     assert_eq!(machine.server(), "howdah");
     assert_eq!(
-        slow.join().unwrap(),
+        slow.join().unwrap().unwrap(),
         "old nginx0",
         "begun before the switch"
     );
-    assert_eq!(slow_apache.join().unwrap(), "old apache0");
+    assert_eq!(slow_apache.join().unwrap().unwrap(), "old apache0");
     wait_until("figures", PATIENCE, || {
         machine
             .state()
@@ -73,7 +76,7 @@ fn switch_and_rollback_lose_no_request_under_load() {
     let (code, _, messages) = machine.run(&["rollback"]);
     assert_eq!(code, 0, "{messages}");
     assert_eq!(
-        slow.join().unwrap(),
+        slow.join().unwrap().unwrap(),
         "howdah nginx0",
         "begun before the rollback"
     );
@@ -204,14 +207,20 @@ fn check_killed(phase: Phase, with_howdah: bool, server: &str, end: Phase) {
     let mut slow = None;
     if phase == Phase::RollingBack {
         machine.wait_for_phase(Phase::Watching);
-        wait_until("Howdah", PATIENCE, || machine.server() == "howdah");
+        machine.wait_for_howdah();
         // Keeps Howdah busy, and with it the phase.
         slow = Some(start_slow_request(machine.addresses[0], "nginx0.test"));
         switch.signal(Signal::INT);
     }
     machine.wait_for_phase(phase);
-    if phase == Phase::Starting {
-        machine.howdah();
+    match phase {
+        Phase::Starting => {
+            machine.howdah();
+        }
+        Phase::Watching => machine.wait_for_howdah(),
+        _ => wait_until("the old servers", PATIENCE, || {
+            machine.served_by() == ["old", "old"]
+        }),
     }
     switch.signal(Signal::KILL);
     switch.wait_exit(PATIENCE).unwrap();
@@ -235,7 +244,7 @@ fn check_killed(phase: Phase, with_howdah: bool, server: &str, end: Phase) {
     assert_eq!(machine.state().unwrap().phase, end, "{messages}");
     assert_eq!(machine.server(), server);
     if let (Some(slow), false) = (slow, with_howdah) {
-        assert_eq!(slow.join().unwrap(), "howdah nginx0");
+        assert_eq!(slow.join().unwrap().unwrap(), "howdah nginx0");
     }
 }
 
@@ -262,7 +271,7 @@ fn kill_of_howdah_during_the_watch_leaves_the_ports_to_the_old_servers() {
     let machine = Machine::start("switch-exit", 1);
     let mut switch = machine.begin(&["switch"]);
     machine.wait_for_phase(Phase::Watching);
-    wait_until("Howdah", PATIENCE, || machine.server() == "howdah");
+    machine.wait_for_howdah();
     switch.signal(Signal::STOP);
     machine.kill_howdah();
     assert_eq!(machine.server(), "old", "without any help");
