@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -49,8 +49,17 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts the servers, each with so many sites.
-    pub fn start(name: &str, sites: usize) -> Machine {
+    /// Starts the servers, each with so many sites. Returns `None` without root's rights, which a switch needs.
+    pub fn start(name: &str, sites: usize) -> Option<Machine> {
+        Machine::start_with(name, sites, "")
+    }
+
+    /// The same, with a parameter of nginx's `listen`.
+    pub fn start_with(name: &str, sites: usize, parameter: &str) -> Option<Machine> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: a switch needs root's rights");
+            return None;
+        }
         let scratch = Scratch::new(name);
         let addresses = [(); 2].map(|()| free_address().expect("a free port"));
         for server in ["nginx", "apache"] {
@@ -59,7 +68,7 @@ impl Machine {
             }
         }
         let fpm = start_fpm(&scratch);
-        let nginx = start_nginx(&scratch, addresses[0], sites);
+        let nginx = start_nginx(&scratch, addresses[0], sites, parameter);
         let apache = start_apache(&scratch, addresses[1], sites);
         write_howdah(&scratch, addresses, sites);
         let plan = plan(&scratch, &nginx, &apache, addresses, sites);
@@ -73,7 +82,7 @@ impl Machine {
         };
         machine.write_plan();
         machine.write_trial(|_| {});
-        machine
+        Some(machine)
     }
 
     /// The directory of the takeover.
@@ -176,6 +185,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
+        kill_by_file(&self.scratch.join("resume.pid"));
         if let Ok(Some(state)) = SwitchState::read(&self.directory()) {
             state.howdah.into_iter().for_each(kill_tree);
         }
@@ -187,11 +197,15 @@ impl Drop for Machine {
         }
         // Servers that were started again after a complete switch write their ids here, too.
         for file in ["nginx.pid", "apache.pid"] {
-            let text = fs::read_to_string(self.scratch.join(file)).unwrap_or_default();
-            let process = text.trim().parse().ok().and_then(ProcessIdentity::of);
-            process.into_iter().for_each(kill_tree);
+            kill_by_file(&self.scratch.join(file));
         }
     }
+}
+
+fn kill_by_file(file: &Path) {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let process = text.trim().parse().ok().and_then(ProcessIdentity::of);
+    process.into_iter().for_each(kill_tree);
 }
 
 /// Kills a process and everything below it.
@@ -235,7 +249,7 @@ fn php_fpm() -> PathBuf {
     found.next().expect("php-fpm is installed")
 }
 
-fn start_nginx(scratch: &Scratch, address: SocketAddr, sites: usize) -> Process {
+fn start_nginx(scratch: &Scratch, address: SocketAddr, sites: usize, parameter: &str) -> Process {
     let path = scratch.path().display();
     let mut text = format!(
         "user www-data;\npid {path}/nginx.pid;\nerror_log stderr;\nworker_processes 2;\ndaemon off;\nevents {{ worker_connections 512; }}\nhttp {{\naccess_log {path}/nginx.log;\n"
@@ -244,9 +258,11 @@ fn start_nginx(scratch: &Scratch, address: SocketAddr, sites: usize) -> Process 
         let _ = writeln!(text, "{temporary}_temp_path {path}/{temporary};");
     }
     for number in 0..sites {
+        // nginx wants the parameter only once for an address.
+        let parameter = if number == 0 { parameter } else { "" };
         let _ = writeln!(
             text,
-            "server {{ listen {address}; server_name nginx{number}.test; root {path}/nginx{number}/public; index index.php; location ~ \\.php$ {{ fastcgi_pass unix:{path}/fpm.sock; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; fastcgi_param QUERY_STRING $query_string; fastcgi_param REQUEST_METHOD $request_method; fastcgi_param SERVER_SOFTWARE nginx; }} }}"
+            "server {{ listen {address} {parameter}; server_name nginx{number}.test; root {path}/nginx{number}/public; index index.php; location ~ \\.php$ {{ fastcgi_pass unix:{path}/fpm.sock; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; fastcgi_param QUERY_STRING $query_string; fastcgi_param REQUEST_METHOD $request_method; fastcgi_param SERVER_SOFTWARE nginx; }} }}"
         );
     }
     text.push_str("}\n");

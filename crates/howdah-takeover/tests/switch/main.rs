@@ -2,6 +2,7 @@
 
 mod load;
 mod machine;
+mod systemd;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -35,7 +36,9 @@ fn rollback_reason(machine: &Machine) -> RollbackReason {
 
 #[test]
 fn switch_and_rollback_lose_no_request_under_load() {
-    let machine = Machine::start("switch-load", SITES);
+    let Some(machine) = Machine::start("switch-load", SITES) else {
+        return;
+    };
     let load = Load::start(machine.addresses, SITES, "/");
     wait_for_responses(&load, false);
     let slow = start_slow_request(machine.addresses[0], "nginx0.test");
@@ -102,7 +105,9 @@ fn switch_and_rollback_lose_no_request_under_load() {
 
 #[test]
 fn old_servers_continue_as_before_after_a_rollback() {
-    let mut machine = Machine::start("switch-restart", 1);
+    let Some(mut machine) = Machine::start("switch-restart", 1) else {
+        return;
+    };
     let mut switch = machine.begin(&["switch"]);
     machine.wait_for_phase(Phase::Watching);
     switch.signal(Signal::INT);
@@ -119,7 +124,9 @@ fn old_servers_continue_as_before_after_a_rollback() {
 
 #[test]
 fn rollback_after_a_complete_switch_starts_servers_that_were_stopped() {
-    let mut machine = Machine::start("switch-kept", 2);
+    let Some(mut machine) = Machine::start("switch-kept", 2) else {
+        return;
+    };
     let (code, _, messages) = machine.run(&["switch", "--watch", "1s"]);
     assert_eq!(code, 0, "{messages}");
     for server in [&machine.nginx, &machine.apache] {
@@ -159,7 +166,9 @@ fn rollback_after_a_complete_switch_starts_servers_that_were_stopped() {
 
 #[test]
 fn howdah_serves_after_a_restart_of_the_machine_once_the_switch_is_complete() {
-    let mut machine = Machine::start("switch-boot", 1);
+    let Some(mut machine) = Machine::start("switch-boot", 1) else {
+        return;
+    };
     assert_eq!(machine.run(&["switch", "--watch", "1s"]).0, 0);
     machine.kill_howdah();
     machine.nginx.stop();
@@ -185,7 +194,9 @@ fn howdah_serves_after_a_restart_of_the_machine_once_the_switch_is_complete() {
 
 #[test]
 fn restart_of_the_machine_during_the_watch_is_a_rollback() {
-    let machine = Machine::start("switch-reboot", 1);
+    let Some(machine) = Machine::start("switch-reboot", 1) else {
+        return;
+    };
     let mut switch = machine.begin(&["switch"]);
     machine.wait_for_phase(Phase::Watching);
     switch.signal(Signal::KILL);
@@ -202,7 +213,9 @@ fn restart_of_the_machine_during_the_watch_is_a_rollback() {
 /// `resume` comes to the expected end.
 fn check_killed(phase: Phase, with_howdah: bool, server: &str, end: Phase) {
     let name = format!("switch-kill-{phase:?}-{with_howdah}");
-    let machine = Machine::start(&name, 1);
+    let Some(machine) = Machine::start(&name, 1) else {
+        return;
+    };
     let mut switch = machine.begin(&["switch", "--watch", "6s"]);
     let mut slow = None;
     if phase == Phase::RollingBack {
@@ -268,7 +281,9 @@ fn resume_after_a_kill_during_the_rollback_completes_it() {
 
 #[test]
 fn kill_of_howdah_during_the_watch_leaves_the_ports_to_the_old_servers() {
-    let machine = Machine::start("switch-exit", 1);
+    let Some(machine) = Machine::start("switch-exit", 1) else {
+        return;
+    };
     let mut switch = machine.begin(&["switch"]);
     machine.wait_for_phase(Phase::Watching);
     machine.wait_for_howdah();
@@ -282,8 +297,8 @@ fn kill_of_howdah_during_the_watch_leaves_the_ports_to_the_old_servers() {
 }
 
 /// Requests a target that misbehaves under Howdah until the switch has been rolled back, and returns the reason.
-fn reason_with_fault(name: &str, target: &'static str) -> RollbackReason {
-    let machine = Machine::start(name, 1);
+fn reason_with_fault(name: &str, target: &'static str) -> Option<RollbackReason> {
+    let machine = Machine::start(name, 1)?;
     let mut switch = machine.begin(&["switch"]);
     machine.wait_for_phase(Phase::Watching);
     let load = Load::start(machine.addresses, 1, target);
@@ -291,24 +306,30 @@ fn reason_with_fault(name: &str, target: &'static str) -> RollbackReason {
     let counts = load.end();
     assert!(!counts.failures.lock().unwrap().is_empty());
     assert_eq!(machine.server(), "old");
-    rollback_reason(&machine)
+    Some(rollback_reason(&machine))
 }
 
 #[test]
 fn responses_that_fail_only_under_howdah_are_rolled_back() {
-    let reason = reason_with_fault("switch-errors", "/?fail");
+    let Some(reason) = reason_with_fault("switch-errors", "/?fail") else {
+        return;
+    };
     assert_eq!(reason, RollbackReason::RolledBackErrors);
 }
 
 #[test]
 fn scripts_that_crash_only_under_howdah_are_rolled_back() {
-    let reason = reason_with_fault("switch-crashes", "/?crash");
+    let Some(reason) = reason_with_fault("switch-crashes", "/?crash") else {
+        return;
+    };
     assert_eq!(reason, RollbackReason::RolledBackCrashes);
 }
 
 #[test]
 fn front_page_that_fails_only_under_howdah_is_rolled_back_without_visitors() {
-    let machine = Machine::start("switch-probes", 3);
+    let Some(machine) = Machine::start("switch-probes", 3) else {
+        return;
+    };
     std::fs::write(machine.path("apache1/faults"), "").unwrap();
     let (code, text, messages) = machine.run(&["switch"]);
     assert_eq!(code, 1, "{messages}");
@@ -322,7 +343,9 @@ fn front_page_that_fails_only_under_howdah_is_rolled_back_without_visitors() {
 
 #[test]
 fn howdah_that_does_not_start_leaves_everything_as_it_was() {
-    let machine = Machine::start("switch-start", 1);
+    let Some(machine) = Machine::start("switch-start", 1) else {
+        return;
+    };
     let load = Load::start(machine.addresses, 1, "/");
     let file = machine.directory().join("sites.d/nginx0.toml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -342,7 +365,9 @@ fn howdah_that_does_not_start_leaves_everything_as_it_was() {
 
 #[test]
 fn switch_is_refused_with_all_reasons_at_once() {
-    let mut machine = Machine::start("switch-refused", 1);
+    let Some(mut machine) = Machine::start("switch-refused", 1) else {
+        return;
+    };
     machine.write_trial(|trial| {
         trial.sites.push(TriedSite {
             name: "nginx0".to_owned(),
@@ -414,7 +439,9 @@ fn switch_is_refused_with_all_reasons_at_once() {
 
 #[test]
 fn configuration_that_was_changed_after_the_trial_is_refused() {
-    let machine = Machine::start("switch-outdated", 1);
+    let Some(machine) = Machine::start("switch-outdated", 1) else {
+        return;
+    };
     let file = machine.directory().join("howdah.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("# changed\n{text}")).unwrap();
@@ -425,7 +452,9 @@ fn configuration_that_was_changed_after_the_trial_is_refused() {
 
 #[test]
 fn second_switch_is_refused_while_one_is_at_work_or_complete() {
-    let machine = Machine::start("switch-twice", 1);
+    let Some(machine) = Machine::start("switch-twice", 1) else {
+        return;
+    };
     let mut switch = machine.begin(&["switch", "--watch", "8s"]);
     machine.wait_for_phase(Phase::Watching);
     let (code, _, messages) = machine.run(&["switch"]);
@@ -437,4 +466,53 @@ fn second_switch_is_refused_while_one_is_at_work_or_complete() {
     assert_eq!(switch.wait_exit(PATIENCE).unwrap().code(), Some(0));
     let (_, _, messages) = machine.run(&["switch"]);
     assert!(messages.contains("howdah: AlreadySwitched: "), "{messages}");
+}
+
+#[test]
+fn nginx_with_a_socket_for_each_worker_is_switched_and_serves_with_all_of_them_again() {
+    let Some(machine) = Machine::start_with("switch-reuseport", 1, "reuseport") else {
+        return;
+    };
+    assert_eq!(machine.plan.servers[0].listeners.len(), 2);
+    let load = Load::start(machine.addresses, 1, "/");
+    let mut switch = machine.begin(&["switch"]);
+    machine.wait_for_phase(Phase::Watching);
+    machine.wait_for_howdah();
+    wait_for_responses(&load, true);
+    // The user's connection breaks, and the watch goes on.
+    switch.signal(Signal::HUP);
+    let before = machine.state().unwrap().figures.seconds;
+    wait_until("the next round", PATIENCE, || {
+        machine.state().unwrap().figures.seconds > before + 1
+    });
+    assert!(switch.is_running());
+    assert_eq!(machine.run(&["rollback"]).0, 0);
+    wait_for_responses(&load, false);
+    assert_eq!(machine.server(), "old");
+    load.end().check_nothing_failed();
+}
+
+#[test]
+fn kill_of_everything_during_the_watch_loses_only_what_howdah_had_begun() {
+    let Some(machine) = Machine::start("switch-kill-load", 1) else {
+        return;
+    };
+    let load = Load::start(machine.addresses, 1, "/");
+    let mut switch = machine.begin(&["switch"]);
+    machine.wait_for_phase(Phase::Watching);
+    wait_for_responses(&load, true);
+    switch.signal(Signal::KILL);
+    machine.kill_howdah();
+    wait_for_responses(&load, false);
+    switch.wait_exit(PATIENCE).unwrap();
+    let counts = load.end();
+    let failures = counts.failures.lock().unwrap();
+    println!(
+        "{} requests were lost by the kill: {failures:?}",
+        failures.len()
+    );
+    // No client of the load has more than one request at a time.
+    let clients = 8;
+    assert!(failures.len() <= clients, "{failures:?}");
+    assert_eq!(machine.server(), "old");
 }
