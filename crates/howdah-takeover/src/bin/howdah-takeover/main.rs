@@ -2,12 +2,14 @@
 //!
 //! - [`arguments`]: the command line, which the program `howdah` compiles as well; [`exit`]: exit codes.
 //! - [`switch_commands`]: `switch`, `rollback`, `status` and `resume`.
+//! - [`plan`]: `howdah takeover plan`.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod exit;
 mod switch_commands;
+mod plan;
 
 use std::process::ExitCode;
 
@@ -25,7 +27,7 @@ struct ProgramArguments {
 
 fn main() -> ExitCode {
     match ProgramArguments::parse().takeover.command {
-        TakeoverCommand::Plan(_) => exit::failed(),
+        TakeoverCommand::Plan(arguments) => plan::run(&arguments),
         TakeoverCommand::Try(_) => exit::failed(),
         TakeoverCommand::Switch(arguments) => switch_commands::switch(&arguments),
         TakeoverCommand::Rollback(arguments) => switch_commands::roll_back(&arguments),

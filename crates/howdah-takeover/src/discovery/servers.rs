@@ -1,0 +1,276 @@
+//! Which processes are the first process of an nginx, an Apache or a php-fpm, and which configuration each has loaded.
+
+mod command_lines;
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use howdah_os::account::account_of_uid;
+
+use self::command_lines::{apache_paths, fpm_configuration, nginx_paths};
+use super::findings::Findings;
+use super::processes::{Process, Processes};
+use super::sockets::ListeningSockets;
+use crate::plan::{LoadedConfiguration, RunningServer, ServerKind, Severity};
+
+/// A server that runs, and what is needed to read its configuration.
+#[derive(Clone, Debug)]
+pub struct FoundServer {
+    /// The server as it is in the plan.
+    pub server: RunningServer,
+    /// How relative names in its configuration are resolved.
+    pub paths: ConfigurationPaths,
+    /// Its workers.
+    pub workers: Vec<Process>,
+    /// When it has loaded its configuration: at first, when its first process started.
+    pub loaded_at: SystemTime,
+}
+
+/// How the names in a server's configuration are resolved.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigurationPaths {
+    /// The main configuration file.
+    pub file: PathBuf,
+    /// The `ServerRoot` of Apache.
+    pub prefix: Option<PathBuf>,
+    /// The directory that relative roots of nginx are resolved against.
+    pub root_prefix: Option<PathBuf>,
+    /// Variables of Apache.
+    pub defined: Vec<(String, String)>,
+}
+
+/// Returns the kind of a server's first process, or `None` for all other processes. The program decides. Only where it
+/// is not visible does the title decide, which any user can choose.
+pub fn kind_of_master(process: &Process, processes: &Processes) -> Option<ServerKind> {
+    let kind = kind_of(process)?;
+    let title = process.title();
+    let is_child = || {
+        let parent = processes.get(process.parent);
+        parent.and_then(kind_of) == Some(kind)
+    };
+    let is_master = match kind {
+        ServerKind::Nginx if title.starts_with("nginx: ") => {
+            title.starts_with("nginx: master process")
+        }
+        // The programs of Howdah's own PHP processes are php-fpm, too, with another title.
+        ServerKind::PhpFpm => title.starts_with("php-fpm: master process"),
+        _ => !is_child(),
+    };
+    is_master.then_some(kind)
+}
+
+fn kind_of(process: &Process) -> Option<ServerKind> {
+    match process.name() {
+        "nginx" | "nginx-debug" | "openresty" => Some(ServerKind::Nginx),
+        "apache2" | "httpd" | "httpd.worker" | "httpd.event" => Some(ServerKind::Apache),
+        name if name.starts_with("httpd-") => Some(ServerKind::Apache),
+        name if name.starts_with("php-fpm") => Some(ServerKind::PhpFpm),
+        _ => None,
+    }
+}
+
+/// Returns the name of a kind of server for messages.
+pub fn kind_name(kind: ServerKind) -> &'static str {
+    match kind {
+        ServerKind::Nginx => "nginx",
+        ServerKind::Apache => "Apache",
+        ServerKind::PhpFpm => "php-fpm",
+    }
+}
+
+/// Finds the servers of this machine. If `only` is not empty, it names the first processes of the servers to take over.
+///
+/// # Errors
+/// Returns a sentence for the user if a process that is named in `only` is not a server.
+pub fn find(
+    processes: &Processes,
+    sockets: &ListeningSockets,
+    only: &[u32],
+    findings: &mut Findings,
+) -> Result<Vec<FoundServer>, String> {
+    for pid in only {
+        let process = processes.get(*pid);
+        if process.and_then(|process| kind_of_master(process, processes)).is_none() {
+            return Err(format!(
+                "--server {pid}: this is not the first process of an nginx, an Apache or a php-fpm; `ps -ef --forest` shows them"
+            ));
+        }
+    }
+    let mut servers = Vec::new();
+    for process in processes.all() {
+        let Some(kind) = kind_of_master(process, processes) else {
+            continue;
+        };
+        let is_wanted = match only {
+            [] => is_taken_over(process, kind, processes, findings),
+            _ => only.contains(&process.pid),
+        };
+        if is_wanted && let Some(found) = server(process, kind, processes, sockets, findings) {
+            servers.push(found);
+        }
+    }
+    Ok(servers)
+}
+
+/// Returns whether a server is taken over that the user has not named, and adds a finding for each that is not.
+fn is_taken_over(
+    process: &Process,
+    kind: ServerKind,
+    processes: &Processes,
+    findings: &mut Findings,
+) -> bool {
+    let (name, pid) = (kind_name(kind), process.pid);
+    if is_elsewhere(process) {
+        findings.add(
+            Severity::Note,
+            "ServerInContainer",
+            format!("{name} (process {pid}) runs in a container, and is not taken over"),
+            "",
+        );
+        return false;
+    }
+    let successor = processes.children(pid).into_iter();
+    if successor.clone().any(|child| kind_of_master(child, processes) == Some(kind)) {
+        findings.add(
+            Severity::Risk,
+            "UpgradeInProgress",
+            format!("{name} (process {pid}) has started its successor and still runs itself"),
+            "Finish or cancel the upgrade of its program, then make the plan again.",
+        );
+        return false;
+    }
+    let own = rustix::process::geteuid().as_raw();
+    // A user who starts a server chooses its configuration, and Howdah would run that configuration as root.
+    if process.user.is_none_or(|user| user != 0 && user != own) {
+        findings.add(
+            Severity::Note,
+            "ServerOfUser",
+            format!("{name} (process {pid}) was started by an unprivileged user, and is not taken over"),
+            &format!("If you trust its configuration, name it with --server {pid}."),
+        );
+        return false;
+    }
+    true
+}
+
+/// Returns whether a process has other processes or other network addresses than this one.
+fn is_elsewhere(process: &Process) -> bool {
+    let differs = |name: &str| {
+        let own = std::fs::read_link(format!("/proc/self/{name}")).ok();
+        let other = process.link(name);
+        other.is_some() && other != own
+    };
+    ["ns/pid", "ns/net", "root"].into_iter().any(differs)
+}
+
+fn server(
+    process: &Process,
+    kind: ServerKind,
+    processes: &Processes,
+    sockets: &ListeningSockets,
+    findings: &mut Findings,
+) -> Option<FoundServer> {
+    let (name, pid) = (kind_name(kind), process.pid);
+    let listeners = sockets.of_process(pid);
+    if listeners.is_none() || process.program.is_none() {
+        findings.add(
+            Severity::Risk,
+            "ProcessUnreadable",
+            format!("the program or the sockets of {name} (process {pid}) are not visible"),
+            "Run `howdah takeover plan` as root.",
+        );
+    }
+    // Without a socket, it is a command such as `apache2 -t`.
+    if listeners.as_ref().is_some_and(Vec::is_empty) {
+        return None;
+    }
+    let (program, replaced) = process.program_file().unwrap_or((usual_program(kind), false));
+    if replaced {
+        findings.add(
+            Severity::Note,
+            "ProgramReplaced",
+            format!("{name} (process {pid}) still runs a version of {} that has been replaced", program.display()),
+            "",
+        );
+    }
+    let paths = match kind {
+        ServerKind::Nginx => nginx_paths(&process.title(), &program),
+        ServerKind::Apache => apache_paths(process, &program),
+        ServerKind::PhpFpm => ConfigurationPaths {
+            file: fpm_configuration(&process.title())?,
+            ..ConfigurationPaths::default()
+        },
+    };
+    let workers: Vec<Process> = processes.children(pid).into_iter().cloned().collect();
+    Some(FoundServer {
+        server: RunningServer {
+            kind,
+            pid,
+            started: process.started,
+            program,
+            arguments: process.arguments.clone(),
+            configuration: paths.file.clone(),
+            user: worker_user(kind, process, &workers),
+            unit: process.unit(),
+            listeners: listeners.unwrap_or_default(),
+            loaded: LoadedConfiguration::default(),
+        },
+        paths,
+        workers,
+        loaded_at: process.start_time(),
+    })
+}
+
+/// The path of a program that is not visible.
+fn usual_program(kind: ServerKind) -> PathBuf {
+    let paths: &[&str] = match kind {
+        ServerKind::Nginx => &["/usr/sbin/nginx", "/usr/local/nginx/sbin/nginx"],
+        ServerKind::Apache => &["/usr/sbin/apache2", "/usr/sbin/httpd"],
+        ServerKind::PhpFpm => &["/usr/sbin/php-fpm"],
+    };
+    let installed = paths.iter().find(|path| std::path::Path::new(path).is_file());
+    PathBuf::from(installed.unwrap_or(&paths[0]))
+}
+
+/// Returns the user of the workers; `None` for php-fpm, whose pools have users of their own.
+fn worker_user(kind: ServerKind, process: &Process, workers: &[Process]) -> Option<String> {
+    if kind == ServerKind::PhpFpm {
+        return None;
+    }
+    let mut users = workers.iter().filter_map(|worker| worker.user);
+    let user = users.find(|user| *user != 0).or(process.user)?;
+    let name = account_of_uid(user).name.and_then(|name| name.into_string().ok());
+    Some(name.unwrap_or_else(|| user.to_string()))
+}
+
+impl FoundServer {
+    /// Records what the server has loaded, and when. A reload of nginx replaces its workers. A reload of Apache or
+    /// php-fpm rewrites their `pid_file`.
+    pub fn set_loaded(&mut self, mut loaded: LoadedConfiguration, pid_file: Option<&PathBuf>) {
+        let reloaded = match self.server.kind {
+            ServerKind::Nginx => {
+                let current = self.workers.iter();
+                let current = current.filter(|worker| !worker.title().contains("shutting down"));
+                current.map(Process::start_time).min()
+            }
+            _ => pid_file.and_then(|path| {
+                let text = std::fs::read_to_string(path).ok()?;
+                let is_own = text.trim().parse() == Ok(self.server.pid);
+                is_own.then(|| path.metadata().ok()?.modified().ok()).flatten()
+            }),
+        };
+        self.loaded_at = self.loaded_at.max(reloaded.unwrap_or(self.loaded_at));
+        loaded.at = unix_seconds(self.loaded_at);
+        self.server.loaded = loaded;
+    }
+
+    /// Returns how messages name the server.
+    pub fn display(&self) -> String {
+        format!("{} (process {})", kind_name(self.server.kind), self.server.pid)
+    }
+}
+
+/// Returns a time in seconds since 1970.
+pub fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
