@@ -4,9 +4,10 @@
 //! - [`configuration`]: the configuration of the takeover, and its hash; [`preview_configuration`]: that of the preview;
 //!   [`preview`]: the Howdah that runs with it.
 //! - [`replay`]: which URLs are never requested, because a request might change something; [`access_log`] and
-//!   [`page_links`]: where URLs come from; [`requests`]: the requests of a site.
-//! - [`mask`]: what changes from response to response; [`comparison`]: what differs between two servers;
-//!   [`explanation`]: why, and what to do.
+//!   [`page_links`]: where URLs come from; [`requests`]: the requests of a site;
+//!   [`route`]: what `howdah explain` says about those that are not sent.
+//! - [`endpoint`]: where the servers are asked; [`response`]: what is compared; [`mask`]: what changes from response to
+//!   response; [`comparison`]: what differs between two servers; [`explanation`]: why, and what to do.
 //! - [`site`]: the trial of one site; [`run`]: that of all sites; [`report`]: the table.
 
 use std::fmt;
@@ -15,12 +16,21 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub mod access_log;
+pub mod comparison;
 pub mod configuration;
+pub mod endpoint;
+pub mod explanation;
 pub mod mask;
 pub mod page_links;
 pub mod preview;
 pub mod preview_configuration;
 pub mod replay;
+pub mod report;
+pub mod requests;
+pub mod response;
+pub mod route;
+pub mod run;
+pub mod site;
 
 /// The name of the file in the directory of the takeover.
 pub const TRIAL_FILE: &str = "trial.json";

@@ -253,7 +253,9 @@ fn any_certificate_config() -> Arc<ClientConfig> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
         let versions = builder.with_safe_default_protocol_versions();
-        let builder = versions.expect("versions that the provider has").dangerous();
+        let builder = versions
+            .expect("versions that the provider has")
+            .dangerous();
         let builder = builder.with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
         Arc::new(builder.with_no_client_auth())
     };
@@ -329,7 +331,9 @@ fn read_body(
         rest = read_piece(stream, Some(until))?;
         if rest.is_empty() {
             return match chunked || length.is_some() {
-                true => Err(io::Error::other("the connection was closed within the body")),
+                true => Err(io::Error::other(
+                    "the connection was closed within the body",
+                )),
                 false => Ok(()),
             };
         }

@@ -154,7 +154,12 @@ pub fn tokens(text: &str) -> Vec<&str> {
     let mut before = None;
     let mut chars = text.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
-        let follows_digit = text.as_bytes()[..at].last().is_some_and(u8::is_ascii_digit);
+        let before_it = &text.as_bytes()[..at];
+        let follows_digit = match before_it {
+            // An exponent: 5.9E-6.
+            [.., digit, b'E' | b'e'] => digit.is_ascii_digit(),
+            _ => before_it.last().is_some_and(u8::is_ascii_digit),
+        };
         let digit_follows = chars.peek().is_some_and(|(_, next)| next.is_ascii_digit());
         let kind = match c {
             '.' | ':' | ',' | '-' if follows_digit && digit_follows => TokenKind::Word,
@@ -293,6 +298,27 @@ mod tests {
         // A gap does not hide an error message.
         let noisy = page(&"Fatal error: x in y. ".repeat(40), "1.5", "");
         assert!(mask.mismatch(&noisy).is_some());
+    }
+
+    #[test]
+    fn page_with_times_is_masked() {
+        let page = |token: &str, time: &str, took: &str| {
+            format!(
+                "<html><body><input type=\"hidden\" name=\"csrf\" value=\"{token}\">\n<p>A text that never changes, however often a visitor asks for it.</p>\n<footer>It is {time}; the page took {took} s.</footer></body></html>\n"
+            )
+        };
+        let first = page(
+            "80c4a30a9e3fbd8b9ae01e9a4ae9a3bd",
+            "16:44:03",
+            "5.0067901611328E-6",
+        );
+        let second = page(
+            "17c6bd35f8e0a1b92f2ac77d1a3ab5c1",
+            "16:44:03",
+            "5.9604644775391E-6",
+        );
+        let mask = mask(&[&first, &second]);
+        assert_eq!(mask.mismatch(&page("f3", "16:44:03", "0.00012")), None);
     }
 
     #[test]

@@ -70,6 +70,19 @@ pub struct TryArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub directory: TakeoverDirectory,
+    /// Compare at most this many pages and files of a site; denied paths are always requested
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub most: usize,
+    /// Pause before each request, such as 100ms; a site gets one request at a time
+    #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = parse_time)]
+    pub pause: Duration,
+    /// Compare a site for at most this time, such as 90s or 5m
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = parse_time)]
+    pub time_limit: Duration,
+    /// First port of the preview on 127.0.0.1; it needs as many ports as the configuration has addresses [default: free
+    /// ports]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub first_port: Option<u16>,
 }
 
 /// `howdah takeover switch`
@@ -78,7 +91,7 @@ pub struct SwitchArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub directory: TakeoverDirectory,
-    /// How long Howdah is compared with the old servers before the switch is complete: a number with s, m or h
+    /// How long Howdah is compared with the old servers before the switch is complete, such as 10m
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_watch_time)]
     pub watch: Duration,
 }
@@ -107,14 +120,28 @@ pub struct ResumeArguments {
     pub directory: TakeoverDirectory,
 }
 
-/// Parses the time of `--watch`, from 1 s to 24 h.
+/// Parses the time of `--watch`: at least a second.
 fn parse_watch_time(text: &str) -> Result<Duration, String> {
-    let units = [("s", 1), ("m", 60), ("h", 3600)];
-    let seconds = units.iter().find_map(|(unit, factor)| {
-        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
-        number.checked_mul(*factor)
-    });
-    let seconds = seconds.filter(|seconds| (1..=24 * 3600).contains(seconds));
-    let seconds = seconds.ok_or("write a number with a unit, such as 10m, from 1s to 24h")?;
-    Ok(Duration::from_secs(seconds))
+    let time = parse_time(text)?;
+    match time < Duration::from_secs(1) {
+        true => Err("write at least 1s".to_owned()),
+        false => Ok(time),
+    }
+}
+
+/// Parses a time with its unit: `250ms`, `10s`, `5m`.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: Option<u64> = digits.parse().ok();
+    let milliseconds = match &text[digits.len()..] {
+        "ms" => number,
+        "s" => number.and_then(|number| number.checked_mul(1000)),
+        "m" => number.and_then(|number| number.checked_mul(60_000)),
+        "h" => number.and_then(|number| number.checked_mul(3_600_000)),
+        _ => None,
+    };
+    // A day is longer than any trial, and long enough for a watch.
+    let time = milliseconds.filter(|time| *time <= 86_400_000);
+    time.map(Duration::from_millis)
+        .ok_or_else(|| "write a time with its unit, such as 250ms, 10s or 5m".to_owned())
 }

@@ -3,13 +3,15 @@
 //! - [`arguments`]: the command line, which the program `howdah` compiles as well; [`exit`]: exit codes.
 //! - [`switch_commands`]: `switch`, `rollback`, `status` and `resume`.
 //! - [`plan`]: `howdah takeover plan`.
+//! - [`trial`]: `howdah takeover try`.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
 mod exit;
-mod switch_commands;
 mod plan;
+mod switch_commands;
+mod trial;
 
 use std::process::ExitCode;
 
@@ -28,10 +30,10 @@ struct ProgramArguments {
 fn main() -> ExitCode {
     match ProgramArguments::parse().takeover.command {
         TakeoverCommand::Plan(arguments) => plan::run(&arguments),
-        TakeoverCommand::Try(_) => exit::failed(),
         TakeoverCommand::Switch(arguments) => switch_commands::switch(&arguments),
         TakeoverCommand::Rollback(arguments) => switch_commands::roll_back(&arguments),
         TakeoverCommand::Status(arguments) => switch_commands::status(&arguments),
         TakeoverCommand::Resume(arguments) => switch_commands::resume(&arguments),
+        TakeoverCommand::Try(arguments) => trial::run(&arguments),
     }
 }
