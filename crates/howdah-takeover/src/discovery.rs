@@ -49,12 +49,15 @@ use crate::plan::{CONFIGURATION, PLAN_FILE, Plan, PlannedSite, ServerKind};
 /// Returns a sentence for the user. Then the directory is unchanged.
 pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
     staging::refuse_directory_in_use(directory)?;
-    let processes =
-        Processes::read().map_err(|error| format!("the processes in /proc cannot be read: {error}"))?;
+    let processes = Processes::read()
+        .map_err(|error| format!("the processes in /proc cannot be read: {error}"))?;
     let sockets = ListeningSockets::read();
     let mut findings = Findings::default();
     let mut servers = servers::find(&processes, &sockets, only, &mut findings)?;
-    if !servers.iter().any(|found| found.server.kind != ServerKind::PhpFpm) {
+    if !servers
+        .iter()
+        .any(|found| found.server.kind != ServerKind::PhpFpm)
+    {
         return Err(no_server(findings));
     }
     let php = HostedPhp::find(&servers, &mut findings);
@@ -65,7 +68,14 @@ pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
     findings::changes::report(&servers, &mut findings);
     findings::certificates::report(&all, &mut findings);
     findings::backends::report(&all, &mut findings);
-    findings::addresses::report(&all, &imports, &servers, &processes, &sockets, &mut findings);
+    findings::addresses::report(
+        &all,
+        &imports,
+        &servers,
+        &processes,
+        &sockets,
+        &mut findings,
+    );
     findings::directives::report(&imports, &mut findings);
     findings::tools::report(Path::new("/"), &imports, &mut findings);
     write(directory, &all, &imports, servers, sites, findings)
@@ -73,7 +83,8 @@ pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
 
 /// Returns the message for a machine without a web server that could be taken over. A finding may say why.
 fn no_server(findings: Findings) -> String {
-    let mut message = "NoServerFound: no nginx and no Apache runs here that could be taken over".to_owned();
+    let mut message =
+        "NoServerFound: no nginx and no Apache runs here that could be taken over".to_owned();
     for found in findings.into_sorted() {
         message += &format!("; {}", found.message);
         if !found.remedy.is_empty() {
@@ -132,7 +143,11 @@ fn main_file(config: &TargetConfig, servers: &[FoundServer]) -> String {
     let mut out = "# Made by `howdah takeover plan`. The comments name the file and line that a part comes from.\n".to_owned();
     for found in servers {
         let file = found.paths.file.display().to_string();
-        out += &format!("# {}: {}\n", found.display(), file.replace(char::is_control, "?"));
+        out += &format!(
+            "# {}: {}\n",
+            found.display(),
+            file.replace(char::is_control, "?")
+        );
     }
     out.push('\n');
     let mut main = TargetConfig {

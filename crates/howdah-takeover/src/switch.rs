@@ -5,7 +5,8 @@
 //! ([`howdah_os::shared_ports`]), so the switch and the rollback are one system call for each address, no connection is
 //! refused, and requests that have begun are finished where they began.
 //!
-//! - [`steps`]: the steps, and how an interrupted switch continues; [`state`]: the file `switch.json` and its lock.
+//! - [`steps`]: the commands; [`run`], [`rollback`] and [`resume`]: the process that carries them out.
+//! - [`state`]: the file `switch.json` and its lock.
 //! - [`refusals`]: why a switch does not begin; [`failure`]: the names of failures.
 //! - [`ports`]: the addresses and the choice of the server; [`process`]: processes by id and start.
 //! - [`howdah`]: the Howdah that takes over; [`old_server`]: starting a stopped server; [`service`]: systemd.
@@ -22,6 +23,9 @@ pub mod probe;
 pub mod process;
 pub mod progress;
 pub mod refusals;
+pub mod resume;
+pub mod rollback;
+pub mod run;
 pub mod service;
 pub mod state;
 pub mod status;

@@ -15,10 +15,13 @@ pub fn parse_listen(text: &str) -> Option<SiteAddress> {
 /// Returns the sockets of a server that receive connections to an address. If the address is a wildcard, these include
 /// the sockets of single addresses with the same port, because the import makes one wide address of them.
 pub fn serving_sockets(server: &RunningServer, wanted: SocketAddr) -> Vec<SocketAddr> {
-    let sockets = server.listeners.iter().filter_map(|listener| match listener.address {
-        ListenAddress::Tcp(address) => Some(address),
-        ListenAddress::Unix(_) => None,
-    });
+    let sockets = server
+        .listeners
+        .iter()
+        .filter_map(|listener| match listener.address {
+            ListenAddress::Tcp(address) => Some(address),
+            ListenAddress::Unix(_) => None,
+        });
     let all: Vec<SocketAddr> = sockets.collect();
     match all.iter().any(|socket| receives(*socket, wanted)) {
         true => vec![wanted],
@@ -55,7 +58,11 @@ mod tests {
             ("0.0.0.0:80", "0.0.0.0:81", false),
         ] {
             let parse = |text: &str| text.parse().unwrap();
-            assert_eq!(receives(parse(socket), parse(address)), expected, "{socket} {address}");
+            assert_eq!(
+                receives(parse(socket), parse(address)),
+                expected,
+                "{socket} {address}"
+            );
         }
         let site = parse_listen("[::]:443 tls http3").unwrap();
         assert!(site.tls && site.address.port() == 443);

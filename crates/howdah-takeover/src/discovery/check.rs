@@ -16,7 +16,10 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(300);
 /// Adds what `howdah check` says about the configuration. Its mistakes prevent the switch.
 pub fn report(staged: &StagedDirectory, findings: &mut Findings) {
     let mut command = Command::new(howdah_program());
-    command.arg("check").arg("--config").arg(staged.path().join(CONFIGURATION));
+    command
+        .arg("check")
+        .arg("--config")
+        .arg(staged.path().join(CONFIGURATION));
     let output = match run(&mut command, CHECK_TIMEOUT) {
         Ok(output) => output,
         Err(error) => {
@@ -39,13 +42,19 @@ pub fn report(staged: &StagedDirectory, findings: &mut Findings) {
 
 /// Returns the path of `howdah`, which is installed beside this program.
 pub fn howdah_program() -> PathBuf {
-    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join("howdah")));
-    beside.filter(|path| path.is_file()).unwrap_or_else(|| "howdah".into())
+    let beside = std::env::current_exe()
+        .ok()
+        .and_then(|own| Some(own.parent()?.join("howdah")));
+    beside
+        .filter(|path| path.is_file())
+        .unwrap_or_else(|| "howdah".into())
 }
 
 /// Returns the findings in the messages of the check.
 fn parse(text: &str, succeeded: bool) -> Vec<Finding> {
-    text.lines().filter_map(|line| message(line, succeeded)).collect()
+    text.lines()
+        .filter_map(|line| message(line, succeeded))
+        .collect()
 }
 
 fn message(line: &str, succeeded: bool) -> Option<Finding> {
@@ -64,11 +73,21 @@ fn message(line: &str, succeeded: bool) -> Option<Finding> {
     let remedy = "Howdah does not start with this configuration: mend what the message names, then make the plan again.";
     if let Some(message) = line.strip_prefix("howdah: ") {
         let is_count = message.ends_with(" mistake") || message.ends_with(" mistakes");
-        let found = finding(Severity::Blocks, "HowdahRefuses", message.to_owned(), remedy);
+        let found = finding(
+            Severity::Blocks,
+            "HowdahRefuses",
+            message.to_owned(),
+            remedy,
+        );
         return (!is_count).then_some(found);
     }
     let (place, message) = split_place(line).unwrap_or(("", line));
-    let found = finding(Severity::Blocks, "HowdahRefuses", message.to_owned(), remedy);
+    let found = finding(
+        Severity::Blocks,
+        "HowdahRefuses",
+        message.to_owned(),
+        remedy,
+    );
     Some(match place {
         "" => found,
         place => found.at(place),

@@ -56,8 +56,20 @@ pub fn combine(
         if text(&config.top, "user").is_none() {
             config.top.set("user", import.user.as_str(), None);
         }
-        set_php(&mut config, import, servers, php, &mut all.pool_origins, findings);
-        sections::merge_top(&mut all.config, &mut config, &servers[import.server], findings);
+        set_php(
+            &mut config,
+            import,
+            servers,
+            php,
+            &mut all.pool_origins,
+            findings,
+        );
+        sections::merge_top(
+            &mut all.config,
+            &mut config,
+            &servers[import.server],
+            findings,
+        );
         sections::merge_sections(&mut all.config, &config, &servers[import.server], findings);
         let renamed = merge_pools(&mut all, config.pools, &servers[import.server]);
         let is_first = all.sites.is_empty();

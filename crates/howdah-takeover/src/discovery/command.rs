@@ -46,7 +46,9 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<CommandOutput> 
     let status = child.wait()?;
     waited?;
     let text = |reader: Option<thread::JoinHandle<String>>| {
-        reader.and_then(|reader| reader.join().ok()).unwrap_or_default()
+        reader
+            .and_then(|reader| reader.join().ok())
+            .unwrap_or_default()
     };
     Ok(CommandOutput {
         status,

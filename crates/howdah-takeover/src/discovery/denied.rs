@@ -107,7 +107,9 @@ pub fn denied_paths(
             add(path);
         }
         let matching = files.iter().filter(|file| pattern.matches(file));
-        matching.take(MAX_PATHS_OF_A_PATTERN).for_each(|file| add(file));
+        matching
+            .take(MAX_PATHS_OF_A_PATTERN)
+            .for_each(|file| add(file));
     }
     let suspects = files.iter().filter(|file| is_suspect(file));
     suspects.for_each(|file| add(file));
@@ -130,15 +132,21 @@ fn is_suspect(path: &str) -> bool {
         "docker-compose.yml",
     ];
     const ENDINGS: &[&str] = &[
-        ".sql", ".sql.gz", ".bak", ".old", ".orig", ".save", ".swp", "~", ".log", ".ini", ".pem", ".key",
+        ".sql", ".sql.gz", ".bak", ".old", ".orig", ".save", ".swp", "~", ".log", ".ini", ".pem",
+        ".key",
     ];
     // Of a repository, one file tells as much as thousands.
-    let in_repository = path.contains("/.git/") || path.contains("/.svn/") || path.contains("/.hg/");
+    let in_repository =
+        path.contains("/.git/") || path.contains("/.svn/") || path.contains("/.hg/");
     if in_repository {
-        return path.ends_with("/.git/config") || path.ends_with("/.svn/entries") || path.ends_with("/.hg/hgrc");
+        return path.ends_with("/.git/config")
+            || path.ends_with("/.svn/entries")
+            || path.ends_with("/.hg/hgrc");
     }
     let name = path.rsplit('/').next().unwrap_or_default();
-    let is_hidden = path.split('/').any(|part| part.starts_with('.') && part != ".well-known");
+    let is_hidden = path
+        .split('/')
+        .any(|part| part.starts_with('.') && part != ".well-known");
     is_hidden || NAMES.contains(&name) || ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
@@ -148,10 +156,20 @@ mod tests {
 
     #[test]
     fn suspects_are_known_by_name() {
-        for path in ["/.env", "/.git/config", "/a/dump.sql", "/x.php~", "/a/.htaccess"] {
+        for path in [
+            "/.env",
+            "/.git/config",
+            "/a/dump.sql",
+            "/x.php~",
+            "/a/.htaccess",
+        ] {
             assert!(is_suspect(path), "{path}");
         }
-        for path in ["/index.php", "/.git/objects/aa/bb", "/.well-known/security.txt"] {
+        for path in [
+            "/index.php",
+            "/.git/objects/aa/bb",
+            "/.well-known/security.txt",
+        ] {
             assert!(!is_suspect(path), "{path}");
         }
     }

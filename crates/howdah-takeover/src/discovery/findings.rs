@@ -55,7 +55,8 @@ impl Findings {
     pub fn into_sorted(mut self) -> Vec<Finding> {
         if self.omitted > 0 {
             let message = format!("{} more findings are not listed", self.omitted);
-            let remedy = "Remove the cause of the findings that are listed, then make the plan again.";
+            let remedy =
+                "Remove the cause of the findings that are listed, then make the plan again.";
             self.all
                 .push(finding(Severity::Risk, "TooManyFindings", message, remedy));
         }
@@ -104,7 +105,10 @@ mod tests {
         findings.add(Severity::Blocks, "B", "x".to_owned(), "");
         let all = findings.into_sorted();
         assert_eq!(all.len(), MAX_FINDINGS + 2);
-        assert_eq!((all[0].name.as_str(), all[1].name.as_str()), ("B", "TooManyFindings"));
+        assert_eq!(
+            (all[0].name.as_str(), all[1].name.as_str()),
+            ("B", "TooManyFindings")
+        );
         assert!(all[1].message.starts_with("5 more"), "{:?}", all[1]);
     }
 }

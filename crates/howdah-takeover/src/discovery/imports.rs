@@ -46,9 +46,9 @@ pub fn import_all(
                 continue;
             }
         };
-        let is_first = !imports.iter().any(|other: &ServerImport| {
-            servers[other.server].server.kind == found.server.kind
-        });
+        let is_first = !imports
+            .iter()
+            .any(|other: &ServerImport| servers[other.server].server.kind == found.server.kind);
         let notes = notes_name(format, found.server.pid, is_first);
         match import_one(number, found, format, php, notes) {
             Ok(import) => {
@@ -60,7 +60,11 @@ pub fn import_all(
                 finding(
                     Severity::Blocks,
                     "ConfigurationUnreadable",
-                    format!("the configuration of {} cannot be read: {}", found.display(), error.message),
+                    format!(
+                        "the configuration of {} cannot be read: {}",
+                        found.display(),
+                        error.message
+                    ),
                     "Mend the file, or convert this server by hand with `howdah import`.",
                 )
                 .at(&error.place),

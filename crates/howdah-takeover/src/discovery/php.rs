@@ -25,7 +25,9 @@ impl HostedPhp {
     /// connects.
     pub fn find(servers: &[FoundServer], findings: &mut Findings) -> HostedPhp {
         let mut hosted = HostedPhp::default();
-        let fpms = servers.iter().filter(|found| found.server.kind == ServerKind::PhpFpm);
+        let fpms = servers
+            .iter()
+            .filter(|found| found.server.kind == ServerKind::PhpFpm);
         for found in fpms {
             let program = &found.server.program;
             match series(program) {
@@ -54,7 +56,9 @@ impl HostedPhp {
     /// Returns the program whose main file this is.
     pub fn program_of(&self, file: &Path) -> Option<&Path> {
         let mut programs = self.programs.iter();
-        programs.find(|(known, _)| known == file).map(|(_, program)| program.as_path())
+        programs
+            .find(|(known, _)| known == file)
+            .map(|(_, program)| program.as_path())
     }
 }
 
@@ -64,7 +68,11 @@ fn series(program: &Path) -> Option<(u32, u32)> {
     let of_text = |text: &str| {
         let mut numbers = text.split('.');
         let major = numbers.next()?.parse().ok()?;
-        let minor: String = numbers.next()?.chars().take_while(char::is_ascii_digit).collect();
+        let minor: String = numbers
+            .next()?
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
         Some((major, minor.parse().ok()?))
     };
     of_text(name.trim_start_matches("php-fpm")).or_else(|| {
@@ -89,7 +97,11 @@ pub fn set_php_of_apache(
     let directory = named.map_or(debian, |line| PathBuf::from(line.arg(0)));
     let ini = directory.join("php.ini");
     if ini.is_file() {
-        table.set("php_ini", ini.display().to_string(), named.map(|line| &line.place));
+        table.set(
+            "php_ini",
+            ini.display().to_string(),
+            named.map(|line| &line.place),
+        );
     }
     let extensions = directory.join("conf.d");
     if extensions.is_dir() {

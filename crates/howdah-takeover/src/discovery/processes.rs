@@ -68,7 +68,10 @@ impl Process {
     /// Returns the path of its program, and whether the file has been replaced since the process started.
     pub fn program_file(&self) -> Option<(PathBuf, bool)> {
         let path = self.program.as_deref()?;
-        match path.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
+        match path
+            .to_str()
+            .and_then(|path| path.strip_suffix(" (deleted)"))
+        {
             Some(former) => Some((former.into(), true)),
             None => Some((path.to_owned(), false)),
         }

@@ -27,19 +27,35 @@ pub fn format(plan: &Plan, directory: &Path) -> String {
     write_sites(&mut out, &plan.sites);
     write_findings(&mut out, &plan.findings);
     let directory = directory.display();
-    let blocks = plan.findings.iter().filter(|found| found.severity == Severity::Blocks).count();
+    let blocks = plan
+        .findings
+        .iter()
+        .filter(|found| found.severity == Severity::Blocks)
+        .count();
     let next = match blocks {
         0 => format!("Next: howdah takeover try --dir {directory}"),
-        _ => "Remove the causes of the findings that block the switch, then make the plan again.".to_owned(),
+        _ => "Remove the causes of the findings that block the switch, then make the plan again."
+            .to_owned(),
     };
-    let _ = writeln!(out, "\nThe plan and the configuration are in {directory}. {next}");
+    let _ = writeln!(
+        out,
+        "\nThe plan and the configuration are in {directory}. {next}"
+    );
     // File names and names of hosts may contain any character, and control characters could change the terminal.
     out.replace(|c: char| c.is_control() && c != '\n', "?")
 }
 
 fn write_server(out: &mut String, server: &RunningServer) {
-    let unit = server.unit.as_ref().map(|unit| format!(", {unit}")).unwrap_or_default();
-    let addresses: Vec<String> = server.listeners.iter().map(|listener| shown(&listener.address)).collect();
+    let unit = server
+        .unit
+        .as_ref()
+        .map(|unit| format!(", {unit}"))
+        .unwrap_or_default();
+    let addresses: Vec<String> = server
+        .listeners
+        .iter()
+        .map(|listener| shown(&listener.address))
+        .collect();
     let _ = writeln!(
         out,
         "  {} (process {}{unit}): {}",
@@ -53,7 +69,10 @@ fn write_server(out: &mut String, server: &RunningServer) {
         let _ = writeln!(
             out,
             "      {}: {} carried over ({} with a difference), {} without a meaning in Howdah, {} not carried over ({} of them denied or limited access): {}",
-            counted(counts.carried + counts.irrelevant + counts.missing, "directive"),
+            counted(
+                counts.carried + counts.irrelevant + counts.missing,
+                "directive"
+            ),
             counts.carried,
             counts.different,
             counts.irrelevant,
@@ -88,7 +107,9 @@ fn write_sites(out: &mut String, sites: &[PlannedSite]) {
             site.root.display().to_string(),
         ]
     };
-    let rows: Vec<[String; 5]> = std::iter::once(header).chain(sites.iter().map(row)).collect();
+    let rows: Vec<[String; 5]> = std::iter::once(header)
+        .chain(sites.iter().map(row))
+        .collect();
     let width = |column: usize| {
         let widths = rows.iter().map(|row| row[column].chars().count());
         widths.max().unwrap_or(0).min(MAX_COLUMN)
@@ -110,7 +131,12 @@ fn group(findings: &[Finding]) -> Vec<FindingGroup<'_>> {
     let mut groups: Vec<FindingGroup<'_>> = Vec::new();
     let mut known: BTreeMap<(Severity, &str, &str, &str), usize> = BTreeMap::new();
     for found in findings {
-        let key = (found.severity, found.name.as_str(), found.message.as_str(), found.remedy.as_str());
+        let key = (
+            found.severity,
+            found.name.as_str(),
+            found.message.as_str(),
+            found.remedy.as_str(),
+        );
         match known.get(&key) {
             Some(at) => groups[*at].1.push(found),
             None => {
@@ -124,11 +150,19 @@ fn group(findings: &[Finding]) -> Vec<FindingGroup<'_>> {
 
 fn write_findings(out: &mut String, findings: &[Finding]) {
     for (severity, title, most) in [
-        (Severity::Blocks, "These findings block the switch", MAX_FINDINGS),
+        (
+            Severity::Blocks,
+            "These findings block the switch",
+            MAX_FINDINGS,
+        ),
         (Severity::Risk, "Risks", MAX_FINDINGS),
         (Severity::Note, "Notes", MAX_NOTES),
     ] {
-        let of_this: Vec<Finding> = findings.iter().filter(|found| found.severity == severity).cloned().collect();
+        let of_this: Vec<Finding> = findings
+            .iter()
+            .filter(|found| found.severity == severity)
+            .cloned()
+            .collect();
         if of_this.is_empty() {
             continue;
         }
@@ -144,8 +178,16 @@ fn write_findings(out: &mut String, findings: &[Finding]) {
 }
 
 fn write_group(out: &mut String, found: &Finding, all: &[&Finding]) {
-    let site = found.site.as_ref().map(|site| format!("  site {site}")).unwrap_or_default();
-    let place = found.place.as_ref().map(|place| format!("  {place}")).unwrap_or_default();
+    let site = found
+        .site
+        .as_ref()
+        .map(|site| format!("  site {site}"))
+        .unwrap_or_default();
+    let place = found
+        .place
+        .as_ref()
+        .map(|place| format!("  {place}"))
+        .unwrap_or_default();
     let more = match all.len() {
         1 => String::new(),
         many => format!("  and {} more", many - 1),

@@ -90,7 +90,10 @@ pub fn find(
 ) -> Result<Vec<FoundServer>, String> {
     for pid in only {
         let process = processes.get(*pid);
-        if process.and_then(|process| kind_of_master(process, processes)).is_none() {
+        if process
+            .and_then(|process| kind_of_master(process, processes))
+            .is_none()
+        {
             return Err(format!(
                 "--server {pid}: this is not the first process of an nginx, an Apache or a php-fpm; `ps -ef --forest` shows them"
             ));
@@ -130,7 +133,10 @@ fn is_taken_over(
         return false;
     }
     let successor = processes.children(pid).into_iter();
-    if successor.clone().any(|child| kind_of_master(child, processes) == Some(kind)) {
+    if successor
+        .clone()
+        .any(|child| kind_of_master(child, processes) == Some(kind))
+    {
         findings.add(
             Severity::Risk,
             "UpgradeInProgress",
@@ -145,7 +151,9 @@ fn is_taken_over(
         findings.add(
             Severity::Note,
             "ServerOfUser",
-            format!("{name} (process {pid}) was started by an unprivileged user, and is not taken over"),
+            format!(
+                "{name} (process {pid}) was started by an unprivileged user, and is not taken over"
+            ),
             &format!("If you trust its configuration, name it with --server {pid}."),
         );
         return false;
@@ -184,12 +192,17 @@ fn server(
     if listeners.as_ref().is_some_and(Vec::is_empty) {
         return None;
     }
-    let (program, replaced) = process.program_file().unwrap_or((usual_program(kind), false));
+    let (program, replaced) = process
+        .program_file()
+        .unwrap_or((usual_program(kind), false));
     if replaced {
         findings.add(
             Severity::Note,
             "ProgramReplaced",
-            format!("{name} (process {pid}) still runs a version of {} that has been replaced", program.display()),
+            format!(
+                "{name} (process {pid}) still runs a version of {} that has been replaced",
+                program.display()
+            ),
             "",
         );
     }
@@ -228,7 +241,9 @@ fn usual_program(kind: ServerKind) -> PathBuf {
         ServerKind::Apache => &["/usr/sbin/apache2", "/usr/sbin/httpd"],
         ServerKind::PhpFpm => &["/usr/sbin/php-fpm"],
     };
-    let installed = paths.iter().find(|path| std::path::Path::new(path).is_file());
+    let installed = paths
+        .iter()
+        .find(|path| std::path::Path::new(path).is_file());
     PathBuf::from(installed.unwrap_or(&paths[0]))
 }
 
@@ -239,7 +254,9 @@ fn worker_user(kind: ServerKind, process: &Process, workers: &[Process]) -> Opti
     }
     let mut users = workers.iter().filter_map(|worker| worker.user);
     let user = users.find(|user| *user != 0).or(process.user)?;
-    let name = account_of_uid(user).name.and_then(|name| name.into_string().ok());
+    let name = account_of_uid(user)
+        .name
+        .and_then(|name| name.into_string().ok());
     Some(name.unwrap_or_else(|| user.to_string()))
 }
 
@@ -256,7 +273,9 @@ impl FoundServer {
             _ => pid_file.and_then(|path| {
                 let text = std::fs::read_to_string(path).ok()?;
                 let is_own = text.trim().parse() == Ok(self.server.pid);
-                is_own.then(|| path.metadata().ok()?.modified().ok()).flatten()
+                is_own
+                    .then(|| path.metadata().ok()?.modified().ok())
+                    .flatten()
             }),
         };
         self.loaded_at = self.loaded_at.max(reloaded.unwrap_or(self.loaded_at));
@@ -266,11 +285,16 @@ impl FoundServer {
 
     /// Returns how messages name the server.
     pub fn display(&self) -> String {
-        format!("{} (process {})", kind_name(self.server.kind), self.server.pid)
+        format!(
+            "{} (process {})",
+            kind_name(self.server.kind),
+            self.server.pid
+        )
     }
 }
 
 /// Returns a time in seconds since 1970.
 pub fn unix_seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }

@@ -47,7 +47,11 @@ pub fn planned_sites(
 /// Returns the addresses at which the old server responds for a site.
 fn addresses(site: &CombinedSite, server: &FoundServer) -> Vec<SiteAddress> {
     let mut found: Vec<SiteAddress> = Vec::new();
-    for listen in site.listens.iter().filter_map(|listen| parse_listen(listen)) {
+    for listen in site
+        .listens
+        .iter()
+        .filter_map(|listen| parse_listen(listen))
+    {
         for address in serving_sockets(&server.server, listen.address) {
             let tls = listen.tls;
             found.push(SiteAddress { address, tls });
@@ -98,10 +102,15 @@ fn php_of_site(
             runs
         }
         // Apache's sites without PHP have an empty list of extensions.
-        _ => site.table.get("php_extensions").is_none() || !texts(&site.table, "php_extensions").is_empty(),
+        _ => {
+            site.table.get("php_extensions").is_none()
+                || !texts(&site.table, "php_extensions").is_empty()
+        }
     };
     let mut pools = site.rules.iter().filter_map(|rule| text(rule, "pool"));
-    let pool = text(&site.table, "pool").filter(|_| runs_php).or_else(|| pools.next());
+    let pool = text(&site.table, "pool")
+        .filter(|_| runs_php)
+        .or_else(|| pools.next());
     let origin = pool.and_then(|pool| all.pool_origins.get(pool));
     let by_mod_fcgid = || tree.iter().any(|line| line.name.starts_with("fcgid"));
     match origin {
@@ -127,10 +136,18 @@ fn access_log(
     let around = http.map_or(tree, Directive::inner);
     let line = in_block.or_else(|| around.iter().find(is_log))?;
     let path = line.arg(0);
-    if path == "off" || path.starts_with(['|', '$']) || path.starts_with("syslog:") || path.contains('$') {
+    if path == "off"
+        || path.starts_with(['|', '$'])
+        || path.starts_with("syslog:")
+        || path.contains('$')
+    {
         return None;
     }
-    let base = server.paths.prefix.as_ref().or(server.paths.root_prefix.as_ref());
+    let base = server
+        .paths
+        .prefix
+        .as_ref()
+        .or(server.paths.root_prefix.as_ref());
     Some(base.map_or_else(|| path.into(), |base| base.join(path)))
 }
 

@@ -139,7 +139,8 @@ mod tests {
 
     #[test]
     fn listening_unix_sockets_are_parsed() {
-        let path = |line: &str| parse_unix(line).map(|(path, inode)| (path.display().to_string(), inode));
+        let path =
+            |line: &str| parse_unix(line).map(|(path, inode)| (path.display().to_string(), inode));
         let socket = "0000000000000000: 00000002 00000000 00010000 0001 01 23456 /run/php/a b.sock";
         assert_eq!(path(socket), Some(("/run/php/a b.sock".to_owned(), 23456)));
         let padded = "0000000000000000: 00000002 00000000 00010000 0001 01  1057 /run/x";
@@ -155,6 +156,10 @@ mod tests {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = ListenAddress::Tcp(socket.local_addr().unwrap());
         let own = ListeningSockets::read().of_process(std::process::id());
-        assert!(own.unwrap().iter().any(|listener| listener.address == address));
+        assert!(
+            own.unwrap()
+                .iter()
+                .any(|listener| listener.address == address)
+        );
     }
 }

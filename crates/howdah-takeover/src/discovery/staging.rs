@@ -108,7 +108,11 @@ impl StagedDirectory {
         let write = || {
             let mut options = File::options();
             let path = self.path.join(name);
-            let mut file = options.write(true).create_new(true).mode(0o640).open(&path)?;
+            let mut file = options
+                .write(true)
+                .create_new(true)
+                .mode(0o640)
+                .open(&path)?;
             give_to_group(&path, self.group)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()
@@ -174,7 +178,12 @@ impl Drop for StagedDirectory {
 
 /// Returns whether the takeover makes a file of this name.
 fn is_own(name: &str) -> bool {
-    let names = [CONFIGURATION, PLAN_FILE, super::sites::SITES, howdah_import::EMPTY_ROOT];
+    let names = [
+        CONFIGURATION,
+        PLAN_FILE,
+        super::sites::SITES,
+        howdah_import::EMPTY_ROOT,
+    ];
     names.contains(&name) || name.ends_with(".notes")
 }
 
@@ -192,7 +201,10 @@ fn sync(directory: &Path) -> io::Result<()> {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
-    format!("CannotWrite: {} cannot be written: {error}; a former plan is unchanged", path.display())
+    format!(
+        "CannotWrite: {} cannot be written: {error}; a former plan is unchanged",
+        path.display()
+    )
 }
 
 #[cfg(test)]
@@ -235,7 +247,12 @@ mod tests {
         plan(&target, "one");
         let staged = StagedDirectory::create(&target, None).unwrap();
         staged.write(Path::new("a"), "two").unwrap();
-        assert!(staged.write(Path::new("none/a"), "two").unwrap_err().contains("CannotWrite"));
+        assert!(
+            staged
+                .write(Path::new("none/a"), "two")
+                .unwrap_err()
+                .contains("CannotWrite")
+        );
         drop(staged);
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 1);
         assert_eq!(fs::read_to_string(target.join(PLAN_FILE)).unwrap(), "one");

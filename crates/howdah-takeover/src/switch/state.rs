@@ -17,6 +17,8 @@ use super::process::{ProcessIdentity, boot_id};
 
 /// The name of the file of the state in the directory of the takeover.
 pub const STATE_FILE: &str = "switch.json";
+/// The name of the file after a rollback, when nothing needs to be continued.
+const ENDED_FILE: &str = "last-switch.json";
 /// The name of the file that the process in charge of the switch has locked.
 const LOCK_FILE: &str = "switch.lock";
 /// The name of the file with which `howdah takeover rollback` asks that process to roll back.
@@ -120,12 +122,19 @@ impl SwitchState {
         }
     }
 
-    /// Reads the state in the directory of a takeover. Returns `None` if there has been no switch.
+    /// Reads the state in the directory of a takeover: that of the switch in progress, or else of the last one. Returns
+    /// `None` if there has been no switch.
     ///
     /// # Errors
     /// `StateUnreadable` with what to do.
     pub fn read(directory: &Path) -> Result<Option<SwitchState>, SwitchFailure> {
-        let path = directory.join(STATE_FILE);
+        match SwitchState::read_file(directory.join(STATE_FILE))? {
+            Some(state) => Ok(Some(state)),
+            None => SwitchState::read_file(directory.join(ENDED_FILE)),
+        }
+    }
+
+    fn read_file(path: PathBuf) -> Result<Option<SwitchState>, SwitchFailure> {
         let unreadable = |why: String| {
             let path = path.display();
             FailureName::StateUnreadable.with(format!(
@@ -151,13 +160,22 @@ impl SwitchState {
         self.write(directory)
     }
 
-    /// Writes the state. A reader, and the machine after a power failure, sees the former state or this one.
+    /// Writes the state. A reader, and the machine after a power failure, sees the former state or this one. After a
+    /// rollback, `switch.json` no longer exists: the directory has no switch in progress.
     ///
     /// # Errors
     /// `StateNotWritten`, for example on a full disk.
     pub fn write(&self, directory: &Path) -> Result<(), SwitchFailure> {
-        let path = directory.join(STATE_FILE);
-        self.replace(&path).map_err(|error| {
+        let current = directory.join(STATE_FILE);
+        let (path, written) = match self.phase {
+            Phase::RolledBack => {
+                let path = directory.join(ENDED_FILE);
+                let removed = self.replace(&path).and_then(|()| remove(&current));
+                (path, removed)
+            }
+            _ => (current.clone(), self.replace(&current)),
+        };
+        written.map_err(|error| {
             FailureName::StateNotWritten.with(format!(
                 "cannot write {}: {error}; free space there, or correct its permissions",
                 path.display()
@@ -188,6 +206,13 @@ impl SwitchState {
     /// Returns whether the machine has been started again since the switch began.
     pub fn is_of_earlier_boot(&self) -> bool {
         self.boot != boot_id()
+    }
+}
+
+fn remove(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -287,8 +312,15 @@ mod tests {
         assert!(state.is_in_progress() && !state.is_of_earlier_boot());
         state.boot = "another".to_owned();
         assert!(state.is_of_earlier_boot());
-        let names = fs::read_dir(directory.path()).unwrap().count();
-        assert_eq!(names, 1, "no other file is left");
+        let names = || fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(names(), 1, "no other file is left");
+        state.enter(Phase::RolledBack, directory.path()).unwrap();
+        assert!(!directory.join(STATE_FILE).exists());
+        assert_eq!(names(), 1);
+        assert_eq!(
+            SwitchState::read(directory.path()).unwrap(),
+            Some(state.clone())
+        );
 
         directory.write(STATE_FILE, "{\"phase\":");
         let error = SwitchState::read(directory.path()).unwrap_err();

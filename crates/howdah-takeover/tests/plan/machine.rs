@@ -46,23 +46,39 @@ impl Machine {
         self.scratch.write(format!("{name}/nginx.conf"), text);
         let mut command = Command::new("/usr/sbin/nginx");
         command.args(["-p", &prefix, "-e", "stderr", "-c", "nginx.conf"]);
-        self.start("nginx", &mut command, || TcpStream::connect(address).is_ok())
+        self.start("nginx", &mut command, || {
+            TcpStream::connect(address).is_ok()
+        })
     }
 
     /// Starts php-fpm with these pools, and waits until it listens at the socket.
     pub fn php_fpm(&mut self, name: &str, socket: &str, pools: &str) -> u32 {
-        let text = format!("[global]\npid = {}\nerror_log = /dev/stderr\n{pools}", self.path(&format!("{name}.pid")));
+        let text = format!(
+            "[global]\npid = {}\nerror_log = /dev/stderr\n{pools}",
+            self.path(&format!("{name}.pid"))
+        );
         let file = self.scratch.write(format!("{name}.conf"), text);
         let mut command = Command::new(php_fpm_program());
         command.args(["--nodaemonize", "--fpm-config"]).arg(file);
         let socket = socket.to_owned();
-        self.start("php-fpm", &mut command, || UnixStream::connect(&socket).is_ok())
+        self.start("php-fpm", &mut command, || {
+            UnixStream::connect(&socket).is_ok()
+        })
     }
 
     /// Starts Apache with these lines, and waits until it listens at the address.
     pub fn apache(&mut self, name: &str, address: SocketAddr, lines: &str) -> u32 {
         const MODULES: &[&str] = &[
-            "mpm_event", "authz_core", "authz_host", "alias", "dir", "mime", "proxy", "proxy_fcgi", "rewrite", "status",
+            "mpm_event",
+            "authz_core",
+            "authz_host",
+            "alias",
+            "dir",
+            "mime",
+            "proxy",
+            "proxy_fcgi",
+            "rewrite",
+            "status",
         ];
         let root = self.path(name);
         let modules = MODULES.iter().map(|module| {
@@ -78,7 +94,9 @@ impl Machine {
         let file = self.scratch.write(format!("{name}/httpd.conf"), text);
         let mut command = Command::new("/usr/sbin/apache2");
         command.arg("-f").arg(file).arg("-DFOREGROUND");
-        self.start("apache2", &mut command, || TcpStream::connect(address).is_ok())
+        self.start("apache2", &mut command, || {
+            TcpStream::connect(address).is_ok()
+        })
     }
 
     /// Starts a server, and waits until it listens.
@@ -117,7 +135,10 @@ impl Machine {
     /// Returns the exit code and the messages of `howdah check` for the configuration of the plan.
     pub fn check(&self) -> (i32, String) {
         let mut command = Command::new(howdah_program());
-        command.arg("check").arg("--config").arg(self.takeover().join("howdah.toml"));
+        command
+            .arg("check")
+            .arg("--config")
+            .arg(self.takeover().join("howdah.toml"));
         let (code, stdout, stderr) = run_to_exit(&mut command);
         (code, stdout + &stderr)
     }
@@ -132,14 +153,18 @@ impl Machine {
 /// Returns the site of that name.
 pub fn site<'p>(plan: &'p Plan, name: &str) -> &'p PlannedSite {
     let mut sites = plan.sites.iter();
-    sites.find(|site| site.name == name).unwrap_or_else(|| panic!("no site {name}: {:#?}", plan.sites))
+    sites
+        .find(|site| site.name == name)
+        .unwrap_or_else(|| panic!("no site {name}: {:#?}", plan.sites))
 }
 
 /// Returns the finding of that name whose site, place and message contain the text.
 pub fn found<'p>(plan: &'p Plan, name: &str, text: &str) -> &'p Finding {
     let mut findings = plan.findings.iter();
     let fits = |finding: &&Finding| finding.name == name && format!("{finding:?}").contains(text);
-    findings.find(fits).unwrap_or_else(|| panic!("no finding {name} with {text}: {:#?}", plan.findings))
+    findings
+        .find(fits)
+        .unwrap_or_else(|| panic!("no finding {name} with {text}: {:#?}", plan.findings))
 }
 
 /// Returns whether there is a finding of that name.
@@ -160,16 +185,27 @@ pub fn is_root() -> bool {
 
 /// Returns the lines of a pool at a socket.
 pub fn pool(name: &str, socket: &str) -> String {
-    let user = if is_root() { "user = www-data\ngroup = www-data\nlisten.owner = www-data\n" } else { "" };
+    let user = if is_root() {
+        "user = www-data\ngroup = www-data\nlisten.owner = www-data\n"
+    } else {
+        ""
+    };
     format!("[{name}]\n{user}listen = {socket}\npm = ondemand\npm.max_children = 3\n")
 }
 
 /// Returns the php-fpm of the series that the library is built for.
 pub fn php_fpm_program() -> PathBuf {
     let host = howdah_test_support::php::php_host();
-    let name = host.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = host
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let series = name.trim_start_matches(|c: char| !c.is_ascii_digit());
-    let all = [format!("/usr/sbin/php-fpm{series}"), "/usr/sbin/php-fpm".to_owned()];
+    let all = [
+        format!("/usr/sbin/php-fpm{series}"),
+        "/usr/sbin/php-fpm".to_owned(),
+    ];
     let installed = all.iter().find(|path| Path::new(path).is_file());
     installed.unwrap_or(&all[0]).into()
 }

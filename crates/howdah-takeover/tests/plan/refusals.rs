@@ -12,7 +12,10 @@ fn process_that_is_no_server_is_refused() {
     let machine = Machine::new("plan-refused");
     let (code, _, stderr) = machine.plan_output(&[std::process::id()], &[]);
     assert_eq!(code, 1);
-    assert!(stderr.contains("not the first process of an nginx"), "{stderr}");
+    assert!(
+        stderr.contains("not the first process of an nginx"),
+        "{stderr}"
+    );
     assert!(!machine.takeover().exists());
 }
 
@@ -28,8 +31,14 @@ fn switch_in_progress_keeps_its_plan() {
     let plan = fs::read(machine.takeover().join("plan.json")).unwrap();
     machine.scratch.write("takeover/switch.json", "{}");
     let (code, _, stderr) = machine.plan_output(&[pid], &[]);
-    assert!(code == 1 && stderr.contains("SwitchInProgress"), "{code} {stderr}");
-    assert_eq!(fs::read(machine.takeover().join("plan.json")).unwrap(), plan);
+    assert!(
+        code == 1 && stderr.contains("SwitchInProgress"),
+        "{code} {stderr}"
+    );
+    assert_eq!(
+        fs::read(machine.takeover().join("plan.json")).unwrap(),
+        plan
+    );
     fs::remove_file(machine.takeover().join("switch.json")).unwrap();
     machine.plan(&[pid]);
     assert!(machine.takeover().join("previous/plan.json").is_file());
@@ -55,10 +64,18 @@ fn file_that_cannot_be_written_leaves_the_former_plan() {
         .args(["plan", "--server", &pid.to_string(), "--dir"])
         .arg(machine.takeover());
     let (code, _, stderr) = run_to_exit(&mut command);
-    assert!(code == 1 && stderr.contains("CannotWrite"), "{code} {stderr}");
-    assert_eq!(fs::read(machine.takeover().join("plan.json")).unwrap(), former);
+    assert!(
+        code == 1 && stderr.contains("CannotWrite"),
+        "{code} {stderr}"
+    );
+    assert_eq!(
+        fs::read(machine.takeover().join("plan.json")).unwrap(),
+        former
+    );
     let left = fs::read_dir(machine.scratch.path()).unwrap().flatten();
-    let left: Vec<_> = left.filter(|entry| entry.file_name().to_string_lossy().starts_with('.')).collect();
+    let left: Vec<_> = left
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with('.'))
+        .collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -68,14 +85,24 @@ fn configuration_that_cannot_be_read_blocks_the_switch() {
     machine.scratch.write("root/index.html", "x");
     let (address, other) = (free_address(), free_address());
     let root = machine.path("root");
-    let http = |address, name: &str| format!("server {{ listen {address}; server_name {name}; root {root}; }}\n");
+    let http = |address, name: &str| {
+        format!("server {{ listen {address}; server_name {name}; root {root}; }}\n")
+    };
     let good = machine.nginx("good", address, &http(address, "a.test"));
     let bad = machine.nginx("bad", other, &http(other, "b.test"));
-    machine.scratch.write("bad/nginx.conf", "http {\n  server {\n");
+    machine
+        .scratch
+        .write("bad/nginx.conf", "http {\n  server {\n");
     let plan = machine.plan(&[good, bad]);
     let finding = &plan.findings[0];
     assert_eq!(finding.name, "ConfigurationUnreadable");
-    assert!(finding.place.as_deref().is_some_and(|place| place.contains("bad/nginx.conf:")), "{finding:?}");
+    assert!(
+        finding
+            .place
+            .as_deref()
+            .is_some_and(|place| place.contains("bad/nginx.conf:")),
+        "{finding:?}"
+    );
     assert_eq!(site(&plan, "a.test").hosts, ["a.test"]);
     assert_eq!(plan.sites.len(), 1);
 }

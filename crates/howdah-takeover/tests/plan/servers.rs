@@ -29,7 +29,11 @@ fn nginx_with_php_fpm_is_planned_with_all_of_its_sites() {
     write_site(&machine, "shop");
     machine.scratch.write("files/index.html", "hello");
     let (socket, address, other) = (machine.path("fpm.sock"), free_address(), free_address());
-    let fpm = machine.php_fpm("fpm", &socket, &(pool("shop", &socket) + "php_admin_value[memory_limit] = 99M\n"));
+    let fpm = machine.php_fpm(
+        "fpm",
+        &socket,
+        &(pool("shop", &socket) + "php_admin_value[memory_limit] = 99M\n"),
+    );
     let http = format!(
         "access_log {dir}/all.log;\n\
          server {{ listen {address}; server_name shop.test www.shop.test; root {dir}/shop; index index.php;\n\
@@ -42,27 +46,72 @@ fn nginx_with_php_fpm_is_planned_with_all_of_its_sites() {
         dir = machine.scratch.path().display(),
     );
     // nginx refuses the directive, so it is added after the start.
-    let pid = machine.nginx("nginx", address, &http.replace("some_unknown_directive on;", ""));
+    let pid = machine.nginx(
+        "nginx",
+        address,
+        &http.replace("some_unknown_directive on;", ""),
+    );
     let plan = machine.plan(&[pid, fpm]);
-    let server = plan.servers.iter().find(|server| server.pid == pid).unwrap();
+    let server = plan
+        .servers
+        .iter()
+        .find(|server| server.pid == pid)
+        .unwrap();
     assert_eq!(server.kind, ServerKind::Nginx);
-    assert_eq!(server.configuration, machine.scratch.join("nginx/nginx.conf"));
-    assert!(server.loaded.files.contains(&machine.scratch.join("nginx/nginx.conf")));
-    assert!(server.listeners.iter().any(|listener| listener.address == ListenAddress::Tcp(address)));
+    assert_eq!(
+        server.configuration,
+        machine.scratch.join("nginx/nginx.conf")
+    );
+    assert!(
+        server
+            .loaded
+            .files
+            .contains(&machine.scratch.join("nginx/nginx.conf"))
+    );
+    assert!(
+        server
+            .listeners
+            .iter()
+            .any(|listener| listener.address == ListenAddress::Tcp(address))
+    );
     assert!(server.loaded.directives.carried > 10, "{:?}", server.loaded);
-    let php = plan.servers.iter().find(|server| server.pid == fpm).unwrap();
+    let php = plan
+        .servers
+        .iter()
+        .find(|server| server.pid == fpm)
+        .unwrap();
     assert_eq!(php.configuration, machine.scratch.join("fpm.conf"));
-    assert!(php.listeners.iter().any(|l| l.address == ListenAddress::Unix(socket.clone().into())));
+    assert!(
+        php.listeners
+            .iter()
+            .any(|l| l.address == ListenAddress::Unix(socket.clone().into()))
+    );
 
     let shop = site(&plan, "shop.test");
     assert_eq!(shop.hosts, ["shop.test", "www.shop.test"]);
     assert_eq!(shop.served_by, ServerKind::Nginx);
-    assert_eq!(shop.addresses.iter().map(|a| (a.address, a.tls)).collect::<Vec<_>>(), [(address, false)]);
+    assert_eq!(
+        shop.addresses
+            .iter()
+            .map(|a| (a.address, a.tls))
+            .collect::<Vec<_>>(),
+        [(address, false)]
+    );
     assert_eq!(shop.root, machine.scratch.join("shop"));
     assert_eq!(shop.php, "php-fpm pool shop");
     assert_eq!(shop.access_log, Some(machine.scratch.join("shop.log")));
-    for path in ["/.env", "/.git/config", "/private/", "/private/report.pdf", "/backup/dump.sql"] {
-        assert!(shop.denied_paths.iter().any(|denied| denied == path), "{path}: {:?}", shop.denied_paths);
+    for path in [
+        "/.env",
+        "/.git/config",
+        "/private/",
+        "/private/report.pdf",
+        "/backup/dump.sql",
+    ] {
+        assert!(
+            shop.denied_paths.iter().any(|denied| denied == path),
+            "{path}: {:?}",
+            shop.denied_paths
+        );
     }
     let files = site(&plan, "files.test");
     // nginx resolves a relative root against its prefix.
@@ -75,15 +124,27 @@ fn nginx_with_php_fpm_is_planned_with_all_of_its_sites() {
 
     let main = fs::read_to_string(machine.takeover().join("howdah.toml")).unwrap();
     assert!(main.contains("include = [\"sites.d/*.toml\"]"), "{main}");
-    assert!(main.contains("[pool.shop]") && main.contains("php = \"/usr/sbin/php-fpm"), "{main}");
+    assert!(
+        main.contains("[pool.shop]") && main.contains("php = \"/usr/sbin/php-fpm"),
+        "{main}"
+    );
     assert!(machine.site_file(shop).contains("memory_limit = \"99M\""));
     let (code, text) = machine.check();
     assert_eq!(code, 0, "{text}");
-    let blocking: Vec<_> = plan.findings.iter().filter(|f| f.severity == Severity::Blocks).collect();
+    let blocking: Vec<_> = plan
+        .findings
+        .iter()
+        .filter(|f| f.severity == Severity::Blocks)
+        .collect();
     assert!(blocking.is_empty(), "{blocking:#?}");
     let (code, table, stderr) = machine.plan_output(&[pid, fpm], &[]);
     assert_eq!(code, 0, "{stderr}");
-    for text in ["shop.test", "php-fpm pool shop", "RootMissing", "Next: howdah takeover try"] {
+    for text in [
+        "shop.test",
+        "php-fpm pool shop",
+        "RootMissing",
+        "Next: howdah takeover try",
+    ] {
         assert!(table.contains(text), "{text}: {table}");
     }
 }
@@ -95,20 +156,39 @@ fn changed_configuration_is_found_until_the_server_reloads() {
     let included = machine.scratch.write("sites/one.conf", "");
     let address = free_address();
     let root = machine.path("root");
-    let http = format!("include {}/*.conf;\nserver {{ listen {address}; server_name a.test; root {root}; }}\n", machine.path("sites"));
+    let http = format!(
+        "include {}/*.conf;\nserver {{ listen {address}; server_name a.test; root {root}; }}\n",
+        machine.path("sites")
+    );
     let pid = machine.nginx("nginx", address, &http);
     assert!(!has(&machine.plan(&[pid]), "ConfigurationChanged"));
-    fs::write(&included, format!("server {{ listen {address}; server_name b.test; root {root}; }}\n")).unwrap();
+    fs::write(
+        &included,
+        format!("server {{ listen {address}; server_name b.test; root {root}; }}\n"),
+    )
+    .unwrap();
     let later = SystemTime::now() + Duration::from_secs(1);
-    fs::File::options().write(true).open(&included).unwrap().set_modified(later).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&included)
+        .unwrap()
+        .set_modified(later)
+        .unwrap();
     let plan = machine.plan(&[pid]);
     let changed = found(&plan, "ConfigurationChanged", "one.conf");
     assert_eq!(changed.severity, Severity::Risk);
     // A reload starts new workers. The process that reads the file keeps its start time.
-    wait_until("the time of the file", Duration::from_secs(10), || SystemTime::now() > later + Duration::from_millis(300));
+    wait_until("the time of the file", Duration::from_secs(10), || {
+        SystemTime::now() > later + Duration::from_millis(300)
+    });
     run(Command::new("kill").args(["-HUP", &pid.to_string()]));
-    wait_until("the reload", Duration::from_secs(30), || !has(&machine.plan(&[pid]), "ConfigurationChanged"));
-    assert_eq!(machine.plan(&[pid]).servers[0].started, plan.servers[0].started);
+    wait_until("the reload", Duration::from_secs(30), || {
+        !has(&machine.plan(&[pid]), "ConfigurationChanged")
+    });
+    assert_eq!(
+        machine.plan(&[pid]).servers[0].started,
+        plan.servers[0].started
+    );
 }
 
 #[test]
@@ -118,7 +198,10 @@ fn apache_and_nginx_become_one_configuration_with_their_own_addresses() {
         machine.scratch.write(format!("{root}/index.html"), root);
         machine.scratch.write(format!("{root}/index.php"), "<?php");
     }
-    machine.scratch.write("two/.htaccess", "<Files \"secret.txt\">\nRequire all denied\n</Files>\n");
+    machine.scratch.write(
+        "two/.htaccess",
+        "<Files \"secret.txt\">\nRequire all denied\n</Files>\n",
+    );
     machine.scratch.write("two/secret.txt", "x");
     let (first, second) = (free_address(), free_address());
     // Two masters of php-fpm with a pool of the same name.
@@ -151,15 +234,26 @@ fn apache_and_nginx_become_one_configuration_with_their_own_addresses() {
     let (code, text) = machine.check();
     assert_eq!(code, 0, "{text}");
     let of_nginx = site(&plan, "one.test");
-    let of_apache = plan.sites.iter().find(|site| site.served_by == ServerKind::Apache).unwrap();
+    let of_apache = plan
+        .sites
+        .iter()
+        .find(|site| site.served_by == ServerKind::Apache)
+        .unwrap();
     assert_eq!(of_apache.hosts, ["one.test"]);
     assert_ne!(of_apache.name, of_nginx.name);
     assert_eq!(of_nginx.addresses[0].address, first);
     assert_eq!(of_apache.addresses[0].address, second);
     assert_eq!(of_apache.access_log, Some(machine.scratch.join("two.log")));
-    assert!(of_apache.denied_paths.contains(&"/secret.txt".to_owned()), "{:?}", of_apache.denied_paths);
+    assert!(
+        of_apache.denied_paths.contains(&"/secret.txt".to_owned()),
+        "{:?}",
+        of_apache.denied_paths
+    );
     // Each site has the pool of its own php-fpm.
-    assert_eq!((of_nginx.php.as_str(), of_apache.php.as_str()), ("php-fpm pool www", "php-fpm pool www_2"));
+    assert_eq!(
+        (of_nginx.php.as_str(), of_apache.php.as_str()),
+        ("php-fpm pool www", "php-fpm pool www_2")
+    );
     assert!(machine.site_file(of_apache).contains("pool = \"www_2\""));
     found(&plan, "MonitoringPage", "server-status");
     assert!(!has(&plan, "SitesContradict"), "{:#?}", plan.findings);
@@ -172,8 +266,23 @@ fn certificates_sockets_and_addresses_that_do_not_work_are_found() {
     let (file, key) = (machine.path("cert.pem"), machine.path("key.pem"));
     // The certificate expired in the past, which openssl expresses by dates.
     run(Command::new("openssl").args([
-        "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=a.test",
-        "-addext", "subjectAltName=DNS:a.test", "-days", "3", "-keyout", &key, "-out", &file,
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-subj",
+        "/CN=a.test",
+        "-addext",
+        "subjectAltName=DNS:a.test",
+        "-days",
+        "3",
+        "-keyout",
+        &key,
+        "-out",
+        &file,
     ]));
     let (address, secure) = (free_address(), free_address());
     let (root, dead) = (machine.path("root"), machine.path("dead.sock"));
@@ -184,9 +293,19 @@ fn certificates_sockets_and_addresses_that_do_not_work_are_found() {
     );
     let pid = machine.nginx("nginx", address, &http);
     let plan = machine.plan(&[pid]);
-    assert_eq!(found(&plan, "CertificateExpiresSoon", "a.test").severity, Severity::Risk);
-    assert_eq!(found(&plan, "PoolSocketDead", "dead.sock").site.as_deref(), Some("a.test"));
-    let tls: Vec<bool> = site(&plan, "a.test").addresses.iter().map(|address| address.tls).collect();
+    assert_eq!(
+        found(&plan, "CertificateExpiresSoon", "a.test").severity,
+        Severity::Risk
+    );
+    assert_eq!(
+        found(&plan, "PoolSocketDead", "dead.sock").site.as_deref(),
+        Some("a.test")
+    );
+    let tls: Vec<bool> = site(&plan, "a.test")
+        .addresses
+        .iter()
+        .map(|address| address.tls)
+        .collect();
     assert!(tls.contains(&true) && tls.contains(&false), "{tls:?}");
     // The key of the running server is gone: Howdah would not start.
     fs::remove_file(&key).unwrap();
@@ -194,17 +313,29 @@ fn certificates_sockets_and_addresses_that_do_not_work_are_found() {
     assert_eq!(plan.findings[0].severity, Severity::Blocks);
     found(&plan, "CertificateKeyUnreadable", "key.pem");
     // A configuration that is not loaded, with an address at which nothing listens and one of another program.
-    let (silent, taken) = (free_address(), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let (silent, taken) = (
+        free_address(),
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
+    );
     let taken_address = taken.local_addr().unwrap();
     let conf = machine.scratch.join("nginx/nginx.conf");
-    let more = format!("server {{ listen {silent}; listen {taken_address}; server_name b.test; root {root}; }}\n}}\n");
+    let more = format!(
+        "server {{ listen {silent}; listen {taken_address}; server_name b.test; root {root}; }}\n}}\n"
+    );
     let text = fs::read_to_string(&conf).unwrap();
-    fs::write(&conf, text.trim_end().trim_end_matches('}').to_owned() + &more).unwrap();
+    fs::write(
+        &conf,
+        text.trim_end().trim_end_matches('}').to_owned() + &more,
+    )
+    .unwrap();
     let plan = machine.plan(&[pid]);
     found(&plan, "AddressNotServed", &silent.to_string());
     let own = std::process::id().to_string();
     let in_use = found(&plan, "AddressInUse", &taken_address.to_string());
-    assert!(in_use.message.contains(&own) && in_use.severity == Severity::Blocks, "{in_use:?}");
+    assert!(
+        in_use.message.contains(&own) && in_use.severity == Severity::Blocks,
+        "{in_use:?}"
+    );
 }
 
 #[test]
@@ -224,7 +355,12 @@ fn directives_that_protected_something_come_first() {
     let listed: Vec<&str> = plan
         .findings
         .iter()
-        .filter(|finding| finding.place.as_deref().is_some_and(|place| place.starts_with(&conf)))
+        .filter(|finding| {
+            finding
+                .place
+                .as_deref()
+                .is_some_and(|place| place.starts_with(&conf))
+        })
         .map(|finding| finding.name.as_str())
         .collect();
     found(&plan, "MonitoringPage", "stub_status");
@@ -232,7 +368,10 @@ fn directives_that_protected_something_come_first() {
     assert_eq!(note.severity, Severity::Note);
     let notes = fs::read_to_string(machine.takeover().join("nginx.notes")).unwrap();
     assert!(notes.contains("access_log"), "{notes}");
-    assert!(plan.findings.is_sorted_by_key(|finding| finding.severity), "{listed:?}");
+    assert!(
+        plan.findings.is_sorted_by_key(|finding| finding.severity),
+        "{listed:?}"
+    );
 }
 
 #[test]
@@ -253,13 +392,31 @@ fn server_of_an_unprivileged_user_is_not_taken_over_unless_it_is_named() {
     );
     machine.scratch.write("theirs/nginx.conf", text);
     let mut command = Command::new("setpriv");
-    command.args(["--reuid=www-data", "--regid=www-data", "--clear-groups", "/usr/sbin/nginx", "-e", "stderr", "-p"]);
+    command.args([
+        "--reuid=www-data",
+        "--regid=www-data",
+        "--clear-groups",
+        "/usr/sbin/nginx",
+        "-e",
+        "stderr",
+        "-p",
+    ]);
     command.args([&scratch, "-c", "nginx.conf"]);
-    let pid = machine.start("nginx", &mut command, || std::net::TcpStream::connect(address).is_ok());
+    let pid = machine.start("nginx", &mut command, || {
+        std::net::TcpStream::connect(address).is_ok()
+    });
     let (_, stdout, stderr) = machine.plan_output(&[], &["--json"]);
     let text = stdout + &stderr;
-    assert!(text.contains(&format!("nginx (process {pid}) was started by an unprivileged user")), "{text}");
+    assert!(
+        text.contains(&format!(
+            "nginx (process {pid}) was started by an unprivileged user"
+        )),
+        "{text}"
+    );
     assert!(!text.contains("theirs.test"), "{text}");
     fs::remove_dir_all(machine.takeover()).unwrap_or_default();
-    assert_eq!(site(&machine.plan(&[pid]), "theirs.test").root, machine.scratch.join("theirs/root"));
+    assert_eq!(
+        site(&machine.plan(&[pid]), "theirs.test").root,
+        machine.scratch.join("theirs/root")
+    );
 }

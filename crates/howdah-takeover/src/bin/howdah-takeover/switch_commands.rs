@@ -57,11 +57,9 @@ fn print_end(directory: &TakeoverDirectory, state: &SwitchState, success: Phase)
 
 fn print_status(directory: &TakeoverDirectory, code: ExitCode) -> ExitCode {
     let dir: &Path = &directory.dir;
-    let text = TakeoverStatus::read(dir).and_then(|status| {
-        Ok(match directory.json {
-            true => serde_json::to_string_pretty(&status).unwrap_or_default(),
-            false => status.text(),
-        })
+    let text = TakeoverStatus::read(dir).map(|status| match directory.json {
+        true => serde_json::to_string_pretty(&status).unwrap_or_default(),
+        false => status.text(),
     });
     match text.map(|text| write_stdout(&text)) {
         Ok(Ok(())) => code,

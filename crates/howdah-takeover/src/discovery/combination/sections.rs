@@ -87,19 +87,25 @@ fn report(
         "tls" => (
             Severity::Blocks,
             "ClientCertificatesDiffer",
-            format!("{server} and another server do not request the same client certificates, and `{key}` of [tls] applies to all sites"),
+            format!(
+                "{server} and another server do not request the same client certificates, and `{key}` of [tls] applies to all sites"
+            ),
             "Move one of the servers later: make the plan with --server.",
         ),
         "trusted_proxies" => (
             Severity::Risk,
             "TrustedProxiesDiffer",
-            format!("{server} and another server do not trust the same proxies; Howdah trusts those of both, for all sites"),
+            format!(
+                "{server} and another server do not trust the same proxies; Howdah trusts those of both, for all sites"
+            ),
             "Remove the networks from [trusted_proxies] whose clients may not name another address.",
         ),
         _ => (
             Severity::Note,
             "SettingDiffers",
-            format!("{server} and another server differ in `{key}` of [{section}], which has one value for all sites"),
+            format!(
+                "{server} and another server differ in `{key}` of [{section}], which has one value for all sites"
+            ),
             "",
         ),
     };

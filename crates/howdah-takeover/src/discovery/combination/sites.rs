@@ -82,7 +82,8 @@ pub fn resolve_contradictions(
                 servers[own].display(),
                 servers[*other].display()
             );
-            let remedy = "Remove the address from one of the configurations, and reload the server.";
+            let remedy =
+                "Remove the address from one of the configurations, and reload the server.";
             findings.push(
                 finding(Severity::Risk, "SitesContradict", message, remedy)
                     .of_site(&site.name)
@@ -90,7 +91,11 @@ pub fn resolve_contradictions(
             );
         }
         if !lost.is_empty() {
-            set_in_front(&mut table.table, "listen", TomlValue::Texts(site.listens.clone()));
+            set_in_front(
+                &mut table.table,
+                "listen",
+                TomlValue::Texts(site.listens.clone()),
+            );
         }
         if site.listens.is_empty() && !lost.is_empty() {
             continue;

@@ -120,13 +120,21 @@ pub fn apache_patterns(
             }
         });
     }
-    let htaccess = files.iter().filter_map(|file| file.strip_suffix("/.htaccess"));
+    let htaccess = files
+        .iter()
+        .filter_map(|file| file.strip_suffix("/.htaccess"));
     for directory in htaccess.take(MAX_HTACCESS_FILES) {
-        let path = root.join(directory.trim_start_matches('/')).join(".htaccess");
+        let path = root
+            .join(directory.trim_start_matches('/'))
+            .join(".htaccess");
         let mut text = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(MAX_HTACCESS_BYTES).read_to_end(&mut text));
+        let read =
+            File::open(path).and_then(|file| file.take(MAX_HTACCESS_BYTES).read_to_end(&mut text));
         if read.is_ok() {
-            patterns.extend(htaccess_patterns(&String::from_utf8_lossy(&text), directory));
+            patterns.extend(htaccess_patterns(
+                &String::from_utf8_lossy(&text),
+                directory,
+            ));
         }
     }
     patterns
@@ -194,7 +202,9 @@ fn htaccess_patterns(text: &str, directory: &str) -> Vec<DeniedPattern> {
     for line in text.lines() {
         let line = line.trim().to_ascii_lowercase();
         let own = line.trim_end_matches('>');
-        let mut words = own.split_whitespace().map(|word| word.trim_matches(['"', '\'']).to_owned());
+        let mut words = own
+            .split_whitespace()
+            .map(|word| word.trim_matches(['"', '\'']).to_owned());
         let first = words.next().unwrap_or_default();
         let rest: Vec<String> = words.collect();
         if first.starts_with("</") {

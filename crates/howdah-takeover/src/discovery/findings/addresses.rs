@@ -23,7 +23,11 @@ pub fn report(
     let mut used: Vec<(usize, SocketAddr)> = Vec::new();
     for site in &all.sites {
         let own = imports[site.import].server;
-        for address in site.listens.iter().filter_map(|listen| parse_listen(listen)) {
+        for address in site
+            .listens
+            .iter()
+            .filter_map(|listen| parse_listen(listen))
+        {
             used.push((own, address.address));
         }
     }
@@ -31,10 +35,14 @@ pub fn report(
     used.dedup();
     for (own, address) in &used {
         let server = &servers[*own];
-        if !serving_sockets(&server.server, *address).is_empty() || server.server.listeners.is_empty() {
+        if !serving_sockets(&server.server, *address).is_empty()
+            || server.server.listeners.is_empty()
+        {
             continue;
         }
-        let owner = sockets.tcp().find(|(socket, _)| receives(*socket, *address) || receives(*address, *socket));
+        let owner = sockets
+            .tcp()
+            .find(|(socket, _)| receives(*socket, *address) || receives(*address, *socket));
         match owner {
             Some((_, inode)) => report_taken(*address, &owner_of(inode, processes), findings),
             None => findings.add(

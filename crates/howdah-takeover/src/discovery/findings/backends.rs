@@ -16,10 +16,16 @@ const MAX_CONNECTIONS: usize = 200;
 
 /// Adds a finding for each pool whose server does not accept a connection.
 pub fn report(all: &CombinedConfiguration, findings: &mut Findings) {
-    let fastcgi = all.config.pools.iter().filter(|(_, table, _)| text(table, "mode") == Some("fastcgi"));
+    let fastcgi = all
+        .config
+        .pools
+        .iter()
+        .filter(|(_, table, _)| text(table, "mode") == Some("fastcgi"));
     let addresses = fastcgi.flat_map(|(name, table, _)| {
         let place = table.comments.first();
-        texts(table, "fastcgi").iter().map(move |address| (name, place, address))
+        texts(table, "fastcgi")
+            .iter()
+            .map(move |address| (name, place, address))
     });
     for (name, place, address) in addresses.take(MAX_CONNECTIONS) {
         let Some(why) = refusal(address) else {

@@ -22,13 +22,18 @@ const EXPIRES_SOON_DAYS: i64 = 14;
 /// Adds the findings about the certificates of all sites.
 pub fn report(all: &CombinedConfiguration, findings: &mut Findings) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
+    let now = now.map_or(0, |since| {
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    });
     for (table, site) in all.config.sites.iter().zip(&all.sites) {
         for certificate in &table.certificates {
             let Some(file) = text(certificate, "file") else {
                 continue;
             };
-            let place = certificate.pairs.iter().find_map(|(.., place)| place.clone());
+            let place = certificate
+                .pairs
+                .iter()
+                .find_map(|(.., place)| place.clone());
             let mut found = inspect(Path::new(file), now);
             if let Some(key) = text(certificate, "key") {
                 found.extend(inspect_key(Path::new(key)));
@@ -43,7 +48,9 @@ pub fn report(all: &CombinedConfiguration, findings: &mut Findings) {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
+    File::open(path)?
+        .take(MAX_FILE_BYTES)
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -53,7 +60,12 @@ fn unreadable(name: &str, what: &str, path: &Path, error: &io::Error) -> Finding
     let message = format!("{what} {} cannot be read: {error}", path.display());
     let denied = error.kind() == io::ErrorKind::PermissionDenied && !is_root();
     match denied {
-        true => finding(Severity::Risk, name, message, "Run `howdah takeover plan` as root."),
+        true => finding(
+            Severity::Risk,
+            name,
+            message,
+            "Run `howdah takeover plan` as root.",
+        ),
         false => finding(
             Severity::Blocks,
             name,
@@ -65,7 +77,12 @@ fn unreadable(name: &str, what: &str, path: &Path, error: &io::Error) -> Finding
 
 fn inspect_key(path: &Path) -> Option<Finding> {
     let error = read(path).err()?;
-    Some(unreadable("CertificateKeyUnreadable", "the key", path, &error))
+    Some(unreadable(
+        "CertificateKeyUnreadable",
+        "the key",
+        path,
+        &error,
+    ))
 }
 
 /// Returns the findings about a certificate at a time in seconds since 1970.
@@ -73,7 +90,12 @@ fn inspect(path: &Path, now: i64) -> Vec<Finding> {
     let bytes = match read(path) {
         Ok(bytes) => bytes,
         Err(error) => {
-            return vec![unreadable("CertificateUnreadable", "the certificate", path, &error)];
+            return vec![unreadable(
+                "CertificateUnreadable",
+                "the certificate",
+                path,
+                &error,
+            )];
         }
     };
     let mut blocks = Pem::iter_from_buffer(&bytes).flatten();
@@ -107,5 +129,10 @@ fn inspect(path: &Path, now: i64) -> Vec<Finding> {
 
 fn no_certificate(path: &Path) -> Finding {
     let message = format!("{} contains no certificate in PEM format", path.display());
-    finding(Severity::Blocks, "CertificateUnreadable", message, "Restore the file.")
+    finding(
+        Severity::Blocks,
+        "CertificateUnreadable",
+        message,
+        "Restore the file.",
+    )
 }

@@ -30,7 +30,10 @@ pub fn report(servers: &[FoundServer], findings: &mut Findings) {
         let included = included.filter(|file| **file != found.paths.file);
         let directories: BTreeSet<&Path> = included.filter_map(|file| file.parent()).collect();
         let of_main = found.paths.file.parent();
-        for directory in directories.into_iter().filter(|path| Some(*path) != of_main) {
+        for directory in directories
+            .into_iter()
+            .filter(|path| Some(*path) != of_main)
+        {
             if is_newer(directory, loaded_at) {
                 let message = format!(
                     "files were added to {} or removed from it since {name} loaded its configuration",

@@ -11,22 +11,54 @@ pub fn report(imports: &[ServerImport], findings: &mut Findings) {
     let all = || imports.iter().flat_map(|import| &import.parts.entries);
     let missing = |entry: &&LedgerEntry| entry.outcome.kind() == OutcomeKind::Missing;
     for entry in all().filter(missing).filter(|entry| entry.outcome.protects) {
-        let message = format!("{} denied or limited access, and is not carried over", entry.text);
-        add(entry, Severity::Risk, "ProtectionNotCarriedOver", message, findings);
+        let message = format!(
+            "{} denied or limited access, and is not carried over",
+            entry.text
+        );
+        add(
+            entry,
+            Severity::Risk,
+            "ProtectionNotCarriedOver",
+            message,
+            findings,
+        );
     }
-    for entry in all().filter(missing).filter(|entry| !entry.outcome.protects) {
-        let conflict = entry.outcome.needs.iter().find(|need| {
-            need.contains(" is served by the server at ")
-        });
+    for entry in all()
+        .filter(missing)
+        .filter(|entry| !entry.outcome.protects)
+    {
+        let conflict = entry
+            .outcome
+            .needs
+            .iter()
+            .find(|need| need.contains(" is served by the server at "));
         if let Some(conflict) = conflict {
-            add(entry, Severity::Risk, "NameConflict", conflict.clone(), findings);
+            add(
+                entry,
+                Severity::Risk,
+                "NameConflict",
+                conflict.clone(),
+                findings,
+            );
             continue;
         }
         let (severity, message) = match concerns_only_logs(&entry.text) {
-            true => (Severity::Note, format!("{} is not carried over", entry.text)),
-            false => (Severity::Risk, format!("{} is not carried over", entry.text)),
+            true => (
+                Severity::Note,
+                format!("{} is not carried over", entry.text),
+            ),
+            false => (
+                Severity::Risk,
+                format!("{} is not carried over", entry.text),
+            ),
         };
-        add(entry, severity, "DirectiveNotCarriedOver", message, findings);
+        add(
+            entry,
+            severity,
+            "DirectiveNotCarriedOver",
+            message,
+            findings,
+        );
     }
 }
 
@@ -37,9 +69,16 @@ fn add(
     message: String,
     findings: &mut Findings,
 ) {
-    let unknown = entry.outcome.needs.iter().any(|need| need == UNKNOWN_DIRECTIVE);
+    let unknown = entry
+        .outcome
+        .needs
+        .iter()
+        .any(|need| need == UNKNOWN_DIRECTIVE);
     let remedy = match unknown {
-        true => "This directive is not known: read what it does in the documentation of its module.".to_owned(),
+        true => {
+            "This directive is not known: read what it does in the documentation of its module."
+                .to_owned()
+        }
         false => sentence(&entry.outcome.needs.join("; ")),
     };
     findings.push(finding(severity, name, message, &remedy).at(&entry.place));
@@ -48,7 +87,11 @@ fn add(
 /// Returns a text of the import's list as a sentence.
 fn sentence(text: &str) -> String {
     let mut chars = text.chars();
-    let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
+    let first: String = chars
+        .next()
+        .into_iter()
+        .flat_map(char::to_uppercase)
+        .collect();
     format!("{first}{}.", chars.as_str().trim_end_matches('.'))
 }
 

@@ -21,11 +21,7 @@ struct Identity {
 
 /// Adds the findings about the roots of all sites. A site whose root does not exist gets an empty one, because Howdah
 /// does not start with a root that is missing, and the site has no files now either.
-pub fn report(
-    all: &mut CombinedConfiguration,
-    imports: &[ServerImport],
-    findings: &mut Findings,
-) {
+pub fn report(all: &mut CombinedConfiguration, imports: &[ServerImport], findings: &mut Findings) {
     let user = text(&all.config.top, "user").and_then(Identity::of);
     let mut needs_empty_root = false;
     for (table, site) in all.config.sites.iter_mut().zip(&all.sites) {
@@ -33,7 +29,9 @@ pub fn report(
             continue;
         };
         let mut lines = table.table.pairs.iter();
-        let place = lines.find(|(key, ..)| key == "root").and_then(|(.., place)| place.clone());
+        let place = lines
+            .find(|(key, ..)| key == "root")
+            .and_then(|(.., place)| place.clone());
         if root == EMPTY_ROOT {
             continue;
         }
@@ -43,18 +41,30 @@ pub fn report(
             finding(
                 Severity::Risk,
                 "RootMissing",
-                format!("the directory {root} does not exist: the site has no files, now and with Howdah"),
+                format!(
+                    "the directory {root} does not exist: the site has no files, now and with Howdah"
+                ),
                 "Create the directory and make the plan again, or remove the site.",
             )
-        } else if let Some(user) = user.as_ref().filter(|user| !user.may_enter(Path::new(&root))) {
+        } else if let Some(user) = user
+            .as_ref()
+            .filter(|user| !user.may_enter(Path::new(&root)))
+        {
             // If the old server's user cannot read it either, nothing changes.
             let same = imports[site.import].user == user.name;
-            let severity = if same { Severity::Risk } else { Severity::Blocks };
+            let severity = if same {
+                Severity::Risk
+            } else {
+                Severity::Blocks
+            };
             finding(
                 severity,
                 "RootUnreadable",
                 format!("the user {} may not read the directory {root}", user.name),
-                &format!("Let {} read the directory, for example with `setfacl -m u:{}:rx`.", user.name, user.name),
+                &format!(
+                    "Let {} read the directory, for example with `setfacl -m u:{}:rx`.",
+                    user.name, user.name
+                ),
             )
         } else {
             continue;
@@ -68,7 +78,9 @@ pub fn report(
 impl Identity {
     /// Looks up a user that is written as `USER` or `USER:GROUP`.
     fn of(text: &str) -> Option<Identity> {
-        let (name, group) = text.split_once(':').map_or((text, None), |(name, group)| (name, Some(group)));
+        let (name, group) = text
+            .split_once(':')
+            .map_or((text, None), |(name, group)| (name, Some(group)));
         let Account { uid, gid, .. } = find_user(name)?;
         let database = fs::read_to_string("/etc/group").unwrap_or_default();
         let mut groups = supplementary_groups(&database, name);
@@ -114,7 +126,11 @@ fn supplementary_groups(database: &str, user: &str) -> Vec<u32> {
     let of_line = |line: &str| {
         let mut fields = line.split(':');
         let number = fields.nth(2)?.parse().ok()?;
-        fields.next()?.split(',').any(|member| member == user).then_some(number)
+        fields
+            .next()?
+            .split(',')
+            .any(|member| member == user)
+            .then_some(number)
     };
     database.lines().filter_map(of_line).collect()
 }
@@ -139,7 +155,13 @@ mod tests {
         let other = user(own.uid() + 4242, &[own.gid() + 4242]);
         let member = user(own.uid() + 4242, &[own.gid()]);
         assert!(other.may_enter(&inside));
-        let set = |mode| fs::set_permissions(scratch.path().join("closed"), fs::Permissions::from_mode(mode)).unwrap();
+        let set = |mode| {
+            fs::set_permissions(
+                scratch.path().join("closed"),
+                fs::Permissions::from_mode(mode),
+            )
+            .unwrap()
+        };
         set(0o750);
         assert!(!other.may_enter(&inside) && member.may_enter(&inside));
         set(0o705);

@@ -42,7 +42,11 @@ impl SystemFiles<'_> {
             return None;
         }
         let mut bytes = Vec::new();
-        File::open(real).ok()?.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
+        File::open(real)
+            .ok()?
+            .take(MAX_FILE_BYTES)
+            .read_to_end(&mut bytes)
+            .ok()?;
         Some((shown, String::from_utf8_lossy(&bytes).into_owned()))
     }
 
@@ -53,19 +57,35 @@ impl SystemFiles<'_> {
         let entries = fs::read_dir(real).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let is_live = |name: &String| {
-            let endings = [".dpkg-old", ".dpkg-dist", ".dpkg-new", ".rpmsave", ".rpmnew", "~"];
+            let endings = [
+                ".dpkg-old",
+                ".dpkg-dist",
+                ".dpkg-new",
+                ".rpmsave",
+                ".rpmnew",
+                "~",
+            ];
             !name.starts_with('.') && !endings.iter().any(|ending| name.ends_with(ending))
         };
         let mut names: Vec<String> = names.filter(is_live).take(MAX_FILES).collect();
         names.sort();
-        let texts = names.iter().filter_map(|name| self.text(&format!("{directory}/{name}")));
+        let texts = names
+            .iter()
+            .filter_map(|name| self.text(&format!("{directory}/{name}")));
         texts.collect()
     }
 }
 
 /// Returns the name of the server that a text mentions.
 fn mentioned_server(text: &str) -> Option<&'static str> {
-    const NAMES: &[&str] = &["nginx", "apache2", "httpd", "php-fpm", "php5-fpm", "apachectl"];
+    const NAMES: &[&str] = &[
+        "nginx",
+        "apache2",
+        "httpd",
+        "php-fpm",
+        "php5-fpm",
+        "apachectl",
+    ];
     let text = text.to_ascii_lowercase();
     let names = NAMES.iter().copied().find(|name| text.contains(name));
     // Debian's units are called `php8.2-fpm`.
@@ -74,7 +94,10 @@ fn mentioned_server(text: &str) -> Option<&'static str> {
 
 /// Returns the lines that are not comments, with their numbers.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let numbered = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+    let numbered = text
+        .lines()
+        .enumerate()
+        .map(|(at, line)| (at + 1, line.trim()));
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with(['#', ';']))
 }
 
@@ -115,7 +138,9 @@ fn report_certbot(files: &SystemFiles<'_>, findings: &mut Findings) {
         let found = finding(
             Severity::Risk,
             "CertbotPlugin",
-            format!("certbot renews this certificate with the old server or with its port (`{line}`), which fails after the switch"),
+            format!(
+                "certbot renews this certificate with the old server or with its port (`{line}`), which fails after the switch"
+            ),
             "Renew it with `certbot certonly --webroot`, or let Howdah order it: remove `file` and `key` of the site's certificate.",
         );
         findings.push(at(found, &path, number));
@@ -123,12 +148,21 @@ fn report_certbot(files: &SystemFiles<'_>, findings: &mut Findings) {
     let hooks = ["pre", "deploy", "post"];
     for directory in hooks.map(|name| format!("/etc/letsencrypt/renewal-hooks/{name}")) {
         for (path, text) in files.texts(&directory) {
-            report_first_mention(&path, &text, "RenewalHook", Severity::Risk, findings, |server| {
-                (
-                    format!("a hook of certbot addresses {server}; Howdah would not learn of a renewed certificate"),
-                    "Let the hook run `howdah reload` after the switch.",
-                )
-            });
+            report_first_mention(
+                &path,
+                &text,
+                "RenewalHook",
+                Severity::Risk,
+                findings,
+                |server| {
+                    (
+                        format!(
+                            "a hook of certbot addresses {server}; Howdah would not learn of a renewed certificate"
+                        ),
+                        "Let the hook run `howdah reload` after the switch.",
+                    )
+                },
+            );
         }
     }
 }
@@ -158,12 +192,19 @@ fn report_cron(files: &SystemFiles<'_>, findings: &mut Findings) {
         tables.extend(files.texts(&format!("/etc/cron.{directory}")));
     }
     for (path, text) in tables {
-        report_first_mention(&path, &text, "CronJob", Severity::Note, findings, |server| {
-            (
-                format!("a job of cron mentions {server}"),
-                "Find out whether the job addresses the server itself, which no longer serves after the switch.",
-            )
-        });
+        report_first_mention(
+            &path,
+            &text,
+            "CronJob",
+            Severity::Note,
+            findings,
+            |server| {
+                (
+                    format!("a job of cron mentions {server}"),
+                    "Find out whether the job addresses the server itself, which no longer serves after the switch.",
+                )
+            },
+        );
     }
 }
 
@@ -187,7 +228,9 @@ fn report_logrotate(files: &SystemFiles<'_>, findings: &mut Findings) {
         let found = finding(
             Severity::Risk,
             "LogrotateSignals",
-            format!("logrotate tells only {server} to open its logs again, and Howdah writes to the same files"),
+            format!(
+                "logrotate tells only {server} to open its logs again, and Howdah writes to the same files"
+            ),
             "Add `howdah reopen` to the script of this rule before the switch.",
         );
         findings.push(at(found, &path, number));
@@ -204,7 +247,9 @@ fn report_fail2ban(files: &SystemFiles<'_>, findings: &mut Findings) {
             let found = finding(
                 Severity::Risk,
                 "Fail2banJail",
-                format!("the jail {jail} of fail2ban reads the log of the old server, whose lines Howdah does not write"),
+                format!(
+                    "the jail {jail} of fail2ban reads the log of the old server, whose lines Howdah does not write"
+                ),
                 "Write a jail with a filter for Howdah's error log, and disable this one after the switch; the limits of Howdah (docs/limits.md) refuse such clients as well.",
             );
             findings.push(at(found, &path, number));
@@ -220,8 +265,13 @@ fn enabled_jails(text: &str) -> Vec<(usize, String)> {
         if let Some(name) = line.strip_prefix('[') {
             section = Some((number, name.trim_end_matches(']').trim().to_owned()));
         } else if let (Some((key, value)), Some((at, name))) = (line.split_once('='), &section) {
-            let is_on = matches!(value.trim().to_ascii_lowercase().as_str(), "true" | "yes" | "1" | "on");
-            let is_web = ["nginx", "apache", "php", "wordpress"].iter().any(|word| name.contains(word));
+            let is_on = matches!(
+                value.trim().to_ascii_lowercase().as_str(),
+                "true" | "yes" | "1" | "on"
+            );
+            let is_web = ["nginx", "apache", "php", "wordpress"]
+                .iter()
+                .any(|word| name.contains(word));
             if key.trim() == "enabled" && is_on && is_web {
                 jails.push((*at, name.clone()));
             }
@@ -245,10 +295,20 @@ fn report_monitoring(import: &ServerImport, findings: &mut Findings) {
             }
         });
     }
-    let shown = pages.iter().map(|line| (line.place.to_string(), format!("{} {}", line.name, line.arg(0))));
+    let shown = pages.iter().map(|line| {
+        (
+            line.place.to_string(),
+            format!("{} {}", line.name, line.arg(0)),
+        )
+    });
     let pools = import.parts.pools.iter().flat_map(|pool| &pool.lines);
     let pools = pools.filter(|line| line.key == "pm.status_path");
-    let pools = pools.map(|line| (line.place.to_string(), format!("{} = {}", line.key, line.value)));
+    let pools = pools.map(|line| {
+        (
+            line.place.to_string(),
+            format!("{} = {}", line.key, line.value),
+        )
+    });
     for (place, text) in shown.chain(pools) {
         findings.push(
             finding(
@@ -272,7 +332,8 @@ mod tests {
         let mut findings = Findings::default();
         report(scratch.path(), &[], &mut findings);
         let all = findings.into_sorted().into_iter();
-        all.map(|found| (found.name, found.place.unwrap_or_default())).collect()
+        all.map(|found| (found.name, found.place.unwrap_or_default()))
+            .collect()
     }
 
     fn is_found(scratch: &Scratch, name: &str, place: &str) {
@@ -290,25 +351,42 @@ mod tests {
             "etc/letsencrypt/renewal/shop.conf",
             "# x\n[renewalparams]\nauthenticator = nginx\n",
         );
-        scratch.write("etc/letsencrypt/renewal/ok.conf", "authenticator = webroot\n");
+        scratch.write(
+            "etc/letsencrypt/renewal/ok.conf",
+            "authenticator = webroot\n",
+        );
         scratch.write(
             "etc/letsencrypt/renewal-hooks/deploy/reload",
             "#!/bin/sh\nsystemctl reload php8.2-fpm\n",
         );
-        scratch.write("etc/crontab", "# nginx\n1 * * * * root service apache2 reload\n");
+        scratch.write(
+            "etc/crontab",
+            "# nginx\n1 * * * * root service apache2 reload\n",
+        );
         scratch.write(
             "etc/logrotate.d/nginx",
             "/var/log/nginx/*.log {\n  postrotate\n    invoke-rc.d nginx rotate\n  endscript\n}\n",
         );
         scratch.write("etc/logrotate.d/nginx.dpkg-old", "postrotate\nnginx\n");
-        scratch.write("etc/logrotate.d/other", "/var/log/nginx-other.log {\n daily\n}\n");
+        scratch.write(
+            "etc/logrotate.d/other",
+            "/var/log/nginx-other.log {\n daily\n}\n",
+        );
         scratch.write(
             "etc/fail2ban/jail.d/web.conf",
             "[sshd]\nenabled = true\n[nginx-http-auth]\nenabled = true\n[apache-auth]\nenabled = false\n",
         );
         is_found(&scratch, "CertbotRenews", "/etc/cron.d/certbot");
-        is_found(&scratch, "CertbotPlugin", "/etc/letsencrypt/renewal/shop.conf:3");
-        is_found(&scratch, "RenewalHook", "/etc/letsencrypt/renewal-hooks/deploy/reload:2");
+        is_found(
+            &scratch,
+            "CertbotPlugin",
+            "/etc/letsencrypt/renewal/shop.conf:3",
+        );
+        is_found(
+            &scratch,
+            "RenewalHook",
+            "/etc/letsencrypt/renewal-hooks/deploy/reload:2",
+        );
         is_found(&scratch, "CronJob", "/etc/crontab:2");
         is_found(&scratch, "LogrotateSignals", "/etc/logrotate.d/nginx:3");
         is_found(&scratch, "Fail2banJail", "/etc/fail2ban/jail.d/web.conf:3");

@@ -13,12 +13,16 @@ pub fn nginx_paths(title: &str, program: &Path) -> ConfigurationPaths {
     let built_in = ask(program, "-V").unwrap_or_default();
     let compiled = |option: &str| {
         let mut words = built_in.split_whitespace();
-        words.find_map(|word| word.strip_prefix(option)?.strip_prefix('=')).map(str::to_owned)
+        words
+            .find_map(|word| word.strip_prefix(option)?.strip_prefix('='))
+            .map(str::to_owned)
     };
     let prefix = path_option(&words, "-p").or_else(|| compiled("--prefix").map(PathBuf::from));
     let prefix = prefix.unwrap_or_else(|| "/usr/local/nginx".into());
     let usual = || match built_in.contains("--") {
-        true => compiled("--conf-path").unwrap_or_else(|| "conf/nginx.conf".to_owned()).into(),
+        true => compiled("--conf-path")
+            .unwrap_or_else(|| "conf/nginx.conf".to_owned())
+            .into(),
         false => PathBuf::from("/etc/nginx/nginx.conf"),
     };
     let file = path_option(&words, "-c").unwrap_or_else(usual);
@@ -32,7 +36,9 @@ pub fn nginx_paths(title: &str, program: &Path) -> ConfigurationPaths {
 /// Returns the path behind an option, or directly at it. A path that contains spaces is the longest one that exists.
 fn path_option(words: &[&str], option: &str) -> Option<PathBuf> {
     let at = words.iter().position(|word| word.starts_with(option))?;
-    let attached = words[at].strip_prefix(option).filter(|rest| !rest.is_empty());
+    let attached = words[at]
+        .strip_prefix(option)
+        .filter(|rest| !rest.is_empty());
     let (first, rest) = match attached {
         Some(first) => (first, &words[at + 1..]),
         None => (*words.get(at + 1)?, words.get(at + 2..).unwrap_or_default()),
@@ -75,7 +81,11 @@ fn option_values(arguments: &[String], option: &str) -> Vec<String> {
             Some("") => values.extend(words.next().cloned()),
             Some(value) => values.push(value.to_owned()),
             // These options have a value, too, which may look like an option.
-            None if matches!(word.as_str(), "-d" | "-f" | "-D" | "-C" | "-c" | "-k" | "-E") => {
+            None if matches!(
+                word.as_str(),
+                "-d" | "-f" | "-D" | "-C" | "-c" | "-k" | "-E"
+            ) =>
+            {
                 words.next();
             }
             None => {}
@@ -151,7 +161,9 @@ mod tests {
 
     #[test]
     fn apache_options_may_be_attached_to_their_values() {
-        let words = ["apache2", "-k", "start", "-DSSL", "-f", "/a.conf", "-D", "X"];
+        let words = [
+            "apache2", "-k", "start", "-DSSL", "-f", "/a.conf", "-D", "X",
+        ];
         let words = words.map(str::to_owned);
         assert_eq!(option_values(&words, "-D"), ["SSL", "X"]);
         assert_eq!(option_values(&words, "-f"), ["/a.conf"]);
