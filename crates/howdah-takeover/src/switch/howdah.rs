@@ -48,6 +48,7 @@ pub struct StartingHowdah {
     /// Its first process.
     pub process: ProcessIdentity,
     ready: UnixDatagram,
+    socket: PathBuf,
     log_before: u64,
     log: PathBuf,
 }
@@ -103,6 +104,7 @@ impl Howdah {
             child,
             process,
             ready,
+            socket,
             log_before,
             log,
         })
@@ -187,6 +189,13 @@ fn counters(status: &Value) -> Counters {
     let crashes = failures.filter(|(name, _)| name == "ChildDied");
     counters.crashes = crashes.map(|(_, count)| count).sum();
     counters
+}
+
+impl Drop for StartingHowdah {
+    fn drop(&mut self) {
+        // Howdah ignores that nobody listens to its later messages.
+        let _ = fs::remove_file(&self.socket);
+    }
 }
 
 impl StartingHowdah {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::failure::SwitchFailure;
 use super::ports::SharedPort;
 use super::progress::{baseline_text, remaining_work, watch_text};
-use super::state::{Phase, STATE_FILE, SwitchLock, SwitchState};
+use super::state::{Phase, RollbackReason, STATE_FILE, SwitchLock, SwitchState};
 use crate::plan::{PLAN_FILE, Plan, ServerKind};
 use crate::trial::TRIAL_FILE;
 
@@ -156,6 +156,7 @@ fn next_steps(directory: &Path, switch: Option<&SwitchState>, watched: bool) -> 
         None if !directory.join(PLAN_FILE).exists() => vec![command("plan")],
         None if !directory.join(TRIAL_FILE).exists() => vec![command("try")],
         None => vec![command("switch")],
+        Some(Phase::RolledBack) if is_by_hand(switch) => vec![command("switch")],
         Some(Phase::RolledBack) => vec![format!(
             "next: remove the cause, then `howdah takeover try --dir {shown}` and `howdah takeover switch --dir {shown}`"
         )],
@@ -168,4 +169,9 @@ fn next_steps(directory: &Path, switch: Option<&SwitchState>, watched: bool) -> 
         )],
         Some(_) => vec![command("resume"), command("rollback")],
     }
+}
+
+fn is_by_hand(switch: Option<&SwitchState>) -> bool {
+    let rollback = switch.and_then(|state| state.rollback.as_ref());
+    rollback.is_some_and(|rollback| rollback.reason == RollbackReason::RolledBackByHand)
 }

@@ -20,7 +20,7 @@ use howdah_takeover::trial::{TRIAL_FILE, Trial};
 use howdah_test_support::process::{Process, run_to_exit, wait_until};
 use howdah_test_support::process_tree;
 use howdah_test_support::scratch::Scratch;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How long a server or a step may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -214,11 +214,15 @@ pub fn kill_tree(process: ProcessIdentity) {
         return;
     }
     let tree = process_tree::below(process.pid as i32);
-    for entry in tree {
-        let _ = kill_process(Pid::from_raw(entry.pid).unwrap(), Signal::KILL);
-    }
-    wait_until("the exit of a killed process", PATIENCE, || {
-        !process.is_alive()
+    let tree: Vec<ProcessIdentity> = tree
+        .iter()
+        .filter_map(|entry| ProcessIdentity::of(entry.pid as u32))
+        .collect();
+    // All at once as far as they are in one group, and then those that are not.
+    let _ = kill_process_group(Pid::from_raw(process.pid as i32).unwrap(), Signal::KILL);
+    tree.iter().for_each(|one| one.signal(Signal::KILL));
+    wait_until("the exit of killed processes", PATIENCE, || {
+        !tree.iter().any(|one| one.is_alive())
     });
 }
 
