@@ -207,7 +207,7 @@ impl fmt::Display for AcmeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AcmeFailure::AuthorityUnreachable { authority, why, .. } => {
-                write!(f, "cannot order from {authority}: {why}")
+                write!(f, "cannot order a certificate from {authority}: {why}")
             }
             AcmeFailure::OrderRefused { authority, why, .. }
             | AcmeFailure::OrderRateLimited { authority, why, .. } => {

@@ -1,12 +1,12 @@
 //! A stored response: its headers, its plain body, its freshness, and the encoded forms that are made of it on first
 //! demand. It is created only from a [`Storable`] and is immutable except for these forms.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use crate::esi::{self, EsiPart};
+use crate::esi::{self, DeflatedTexts, EsiPart};
 use crate::field;
 use crate::generation::{Generations, PageValidity};
 use crate::pass::Pass;
@@ -61,6 +61,35 @@ pub struct Object {
     /// The parts of the body, if its ESI tags are processed. They are found when the page is made, or when a page from
     /// the disk is first sent.
     esi_parts: OnceLock<Option<Box<[EsiPart]>>>,
+    deflation: Deflation,
+}
+
+/// The compressed texts of a page with ESI tags.
+#[derive(Debug, Default)]
+struct Deflation {
+    texts: OnceLock<Arc<DeflatedTexts>>,
+    is_under_way: AtomicBool,
+}
+
+/// The right to compress the texts of a page, which one task has at a time.
+#[derive(Debug)]
+pub struct DeflationPermit(Arc<Object>);
+
+impl DeflationPermit {
+    /// Adds the compressed texts to the page.
+    pub fn complete(self, texts: DeflatedTexts) {
+        // The first outcome counts.
+        let _ = self.0.deflation.texts.set(Arc::new(texts));
+    }
+}
+
+impl Drop for DeflationPermit {
+    fn drop(&mut self) {
+        self.0
+            .deflation
+            .is_under_way
+            .store(false, Ordering::Release);
+    }
 }
 
 /// The input for an [`Object`].
@@ -114,6 +143,7 @@ impl Object {
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
             esi_parts: OnceLock::from(esi_parts),
+            deflation: Deflation::default(),
         })
     }
 
@@ -171,6 +201,7 @@ impl Object {
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
             esi_parts,
+            deflation: Deflation::default(),
         }
     }
 
@@ -197,6 +228,7 @@ impl Object {
             forms: Default::default(),
             on_disk: AtomicU8::new(0),
             esi_parts: OnceLock::new(),
+            deflation: Deflation::default(),
         }
     }
 
@@ -263,6 +295,18 @@ impl Object {
         parts.as_deref()
     }
 
+    /// Returns the compressed texts of a page with ESI tags, if they have been made.
+    pub fn deflated_texts(&self) -> Option<&Arc<DeflatedTexts>> {
+        self.deflation.texts.get()
+    }
+
+    /// Returns the permit to compress the texts of the page, unless they have been or are being compressed.
+    pub fn begin_deflation(self: &Arc<Object>) -> Option<DeflationPermit> {
+        let is_under_way = &self.deflation.is_under_way;
+        let begins = self.deflated_texts().is_none() && !is_under_way.swap(true, Ordering::AcqRel);
+        begins.then(|| DeflationPermit(self.clone()))
+    }
+
     /// Returns how the page may be used at `now`, by its lifetime and the purges since its birth, or `None` if it may
     /// not be used.
     pub fn state(&self, generations: &Generations, now: Millis) -> Option<PageState> {
@@ -309,6 +353,10 @@ impl Object {
             false => form.body.len(),
         };
         let coded: usize = coded.map(|form| form.head.len() + body(form)).sum();
+        let coded = coded
+            + self
+                .deflated_texts()
+                .map_or(0, |texts| texts.memory_bytes());
         let own = self.lines.len() * 2 + self.reason.len() + self.url_key.len() + tags;
         (own + self.body.len() + coded.max(self.body.len() / 2) + PAGE_OVERHEAD_BYTES) as u64
     }

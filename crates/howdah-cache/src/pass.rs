@@ -47,15 +47,15 @@ pub enum Pass {
     UnreadableQuery,
     /// The client sent no valid host.
     NoHost,
-    /// `.htaccess` files evaluate more of the request than its URL: cookies, other headers or the client's address.
+    /// `.htaccess` files depend on more of the request than its URL: cookies, other headers or the client's address.
     Htaccess,
-    /// A matching rule of the site evaluates more of the request than its URL.
+    /// A matching rule of the site depends on more of the request than its URL.
     Rule,
-    /// Programs may read the path differently: the path has `//`, `/./`, an encoded slash, a NUL or a line end.
+    /// Programs may interpret the path differently: it has `//`, `/./`, an encoded slash, a NUL or a line end.
     AmbiguousPath,
-    /// With preset `rfc`, a script would see an unusual spelling of the URL: capitals in the host or a full URL.
+    /// With preset `rfc`, scripts would see an unusual spelling of the URL: capitals in the host, or a full URL.
     AmbiguousUrl,
-    /// With preset `rfc`, no page is stored for an HTTP/1.0 request, because scripts see the protocol.
+    /// With preset `rfc`, responses to HTTP/1.0 requests are not stored, because scripts can see the protocol.
     OldProtocol,
     /// With preset `rfc`, a header such as `X-Forwarded-Host` names another URL, from which scripts may build links.
     ForwardedUrl,
@@ -75,13 +75,13 @@ pub enum Pass {
     NoStore,
     /// The response has `Cache-Control: private`.
     Private,
-    /// The response has `Cache-Control: no-cache` without a validator.
+    /// The response has `Cache-Control: no-cache`, and no validator (`ETag` or `Last-Modified`).
     NoCache,
-    /// The response has `X-Accel-Expires: 0`, or a lifetime of zero without a validator.
+    /// The response has `X-Accel-Expires: 0`, or a lifetime of zero and no validator (`ETag` or `Last-Modified`).
     NoLifetime,
     /// The response had already expired when it arrived.
     AlreadyStale,
-    /// Responses with this status are not stored, or only with an explicit lifetime.
+    /// Responses with this status are not stored, or only if they have an explicit lifetime.
     Status,
     /// The response has `Vary: *`, so it matches no other request.
     VaryStar,
@@ -101,7 +101,7 @@ pub enum Pass {
     Streaming,
     /// The script named a file to send (`X-Accel-Redirect`, `X-Sendfile`).
     SentFile,
-    /// A program redirected to another path of this server.
+    /// A program sent a local redirect to another path of this server.
     LocalRedirect,
     /// The script did not run, or sent no response.
     RunFailed,
@@ -119,7 +119,7 @@ pub enum Pass {
     AuthenticationAsked,
     /// A purge or a write happened while the page was being rendered.
     OutdatedRender,
-    /// The last render of this page for the cache could not be stored, and it is too early to try again.
+    /// The cache has rendered this page before, but the response could not be stored. Howdah will try again later.
     PassedBefore,
     /// The page can be stored, and will be stored at its next GET request. HEAD requests store nothing.
     NotYetAdmitted,

@@ -115,7 +115,7 @@ pub fn check_command_line(
     {
         let name = name.escape_debug();
         let message = format!(
-            "--domain {name}: no address is for HTTPS; add `tls` to one, as in --listen \"0.0.0.0:443 tls\", or omit --listen"
+            "--domain {name}: no address uses HTTPS; add `tls` to one, as in --listen \"0.0.0.0:443 tls\", or omit --listen"
         );
         top.file().mistake(None, message);
     }
@@ -247,7 +247,7 @@ fn authorities(section: &ConfigSection<'_>) -> Vec<AcmeAuthority> {
         let eab = eab.and_then(|pair| match pair.value.1.split_once(':') {
             Some((id, key)) => Some((id.to_owned(), key.to_owned())),
             None => {
-                let message = "eab: expected KEY_ID:HMAC_KEY, as the authority shows them";
+                let message = "eab: expected KEY_ID:HMAC_KEY, the two values that the authority has given you";
                 file.mistake(pair.place.clone(), message);
                 None
             }
@@ -288,7 +288,7 @@ fn describe_choices(settings: &howdah_acme::AcmeSettings, chosen: &mut Vec<Strin
     if !local.is_empty() {
         let root = howdah_acme::local::root_path(&settings.directory);
         chosen.push(format!(
-            "a certificate from the local authority for {}; to make this machine trust it: sudo cp {} /usr/local/share/ca-certificates/howdah.crt && sudo update-ca-certificates (in browsers, import the file as an authority)",
+            "the local authority issues certificates for {}; to make this machine trust the authority: sudo cp {} /usr/local/share/ca-certificates/howdah.crt && sudo update-ca-certificates (in browsers, import the file as an authority)",
             local.join(", "),
             root.display()
         ));
@@ -318,7 +318,7 @@ pub fn check_owner(
         .map(|account| account.uid);
     if others.filter(|uid| *uid != 0).any(|uid| uid == meta.uid()) {
         let message = format!(
-            "acme: the directory of keys {} belongs to a user as which PHP runs, so scripts could read the keys: change its owner to root, or to howdah's own user",
+            "acme: the directory of keys {} belongs to a user that PHP runs as, so scripts could read the keys: change its owner to root, or to howdah's own user",
             settings.directory.display()
         );
         top.file().mistake(top.place_of("acme"), message);

@@ -142,7 +142,7 @@ pub enum HowdahCommand {
         howdah php --config /etc/howdah/howdah.toml artisan queue:work"
     )]
     Php(PhpArguments),
-    /// Compile an application's PHP files into opcache's file cache, for an image.
+    /// Compile an application's PHP files into opcache's file cache, for a container image.
     #[command(after_help = "Example:\n  \
         howdah warm /app -d opcache.file_cache=/var/cache/howdah/opcache")]
     Warm(WarmArguments),
@@ -189,7 +189,7 @@ pub enum HowdahCommand {
     /// List background jobs, start and stop them.
     #[command(after_help = "Example:\n  howdah job list")]
     Job(JobArguments),
-    /// Stop the server after its running requests.
+    /// Stop the server when its running requests are finished.
     #[command(after_help = "Example:\n  howdah stop --timeout 30s")]
     Stop(StopArguments),
     /// Compare Howdah with other servers on this machine, in benchmarks or with your own application.

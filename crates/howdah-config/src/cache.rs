@@ -126,7 +126,8 @@ pub fn configure_site(
     let scheme = word.as_ref().and_then(|word| scheme(word));
     let (Some(word), Some(scheme)) = (word, scheme) else {
         if section.has("esi") {
-            let message = "esi: tags are processed with the page cache alone; set `cache`";
+            let message =
+                "esi: Howdah processes ESI tags only if the page cache is on; set `cache`";
             section.file().mistake(section.place_of("esi"), message);
         }
         return;

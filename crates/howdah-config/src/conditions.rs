@@ -35,7 +35,7 @@ fn exception(section: &ConfigSection<'_>) -> Option<RuleException> {
     let pattern = given_pattern(section)?;
     let conditions = conditions_without_not(section);
     if section.given_options().next().is_none() {
-        let message = "not: the table is empty and would exempt every request: name the requests that the rule is not for";
+        let message = "not: the table is empty, so it would exempt every request; write the conditions of the requests to which the rule should not apply";
         section.file().mistake(section.place.clone(), message);
     }
     Some(RuleException {

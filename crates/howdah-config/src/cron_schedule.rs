@@ -128,7 +128,7 @@ fn parse(expression: &str) -> Result<Cron, String> {
         6 => &FIELDS[..],
         n => {
             return Err(format!(
-                "expected five fields (minute, hour, day of month, month, day of week), or six with the second before them, found {n}"
+                "expected five fields (minute, hour, day of month, month, day of week), or six, beginning with the second, found {n}"
             ));
         }
     };

@@ -203,7 +203,7 @@ fn target(variable_name: &str, document: &DeTable<'_>) -> Result<VariableTarget,
         || "; `howdah check --explain KEY` shows the variable of an option".to_owned(),
         |near| format!("; did you mean {near}?"),
     );
-    Err(format!("no option has this variable{near}"))
+    Err(format!("no option can be set with this variable{near}"))
 }
 
 /// Returns all variables, with the names of the file's pools.

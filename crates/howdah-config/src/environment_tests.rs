@@ -81,12 +81,12 @@ fn variable_without_an_option_is_a_mistake_with_a_suggestion() {
         (
             FILE,
             "HOWDAH_LISTN",
-            "no option has this variable; did you mean HOWDAH_LISTEN?",
+            "no option can be set with this variable; did you mean HOWDAH_LISTEN?",
         ),
         (
             two,
             "HOWDAH_MAX_CHILDREN",
-            "no option has this variable; did you mean HOWDAH_POOL_SHOP_MAX_CHILDREN?",
+            "no option can be set with this variable; did you mean HOWDAH_POOL_SHOP_MAX_CHILDREN?",
         ),
         (
             FILE,

@@ -39,7 +39,7 @@ pub fn fleet(top: &ConfigSection<'_>) -> Option<FleetConfig> {
     };
     let replicas = section.number("replicas").unwrap_or_default();
     if valkey.can_fail_over() && replicas == 0 {
-        let message = "with Sentinels or a cluster, set `replicas` to the number of replicas of the primary, so that a primary without them grants no lease";
+        let message = "with Sentinels or a cluster, set `replicas` to the number of replicas of the primary; otherwise, a primary that has lost its replicas could still grant leases";
         section.file().mistake(section.place(), message);
     }
     let lease = section.time("lease").unwrap_or_default();

@@ -17,7 +17,7 @@ pub struct ForeignWord {
 impl ForeignWord {
     /// Returns the hint of an error message: where the word comes from, and what to do instead.
     pub fn hint(&self) -> String {
-        format!("it is a word of {}: {}", self.program, self.advice)
+        format!("it comes from {}: {}", self.program, self.advice)
     }
 }
 

@@ -23,7 +23,7 @@ const LOGIN_RATE_AND_BURST: (&str, u32) = ("10/m", 20);
 /// Returns the limit of a rule that has one of [`LIMIT_KEYS`].
 pub(super) fn limit(section: &ConfigSection<'_>) -> Option<ClientLimit> {
     if section.is_on("if_missing") {
-        let message = "if_missing: is not possible in a rule with a limit, which counts requests whether or not a file exists";
+        let message = "if_missing: cannot be combined with a limit, because a limit counts requests whether or not a file exists";
         section
             .file()
             .mistake(section.place_of("if_missing"), message);

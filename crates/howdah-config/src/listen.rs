@@ -364,7 +364,7 @@ fn parse_listen(text: &str) -> Result<ListenSettings, String> {
                 listen.group = Some(name.to_owned());
             }
             (Some((word @ ("mode" | "owner" | "group"), _)), ListenAddress::Tcp(_)) => {
-                return Err(format!("{word}= is possible only for unix sockets"));
+                return Err(format!("{word}= is allowed only for unix sockets"));
             }
             _ => {
                 let hint = hint_for_word(word).map(|hint| format!("; {hint}"));

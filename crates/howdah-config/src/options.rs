@@ -75,11 +75,11 @@ impl Destination {
 
 /// The sections: the name as in the file, and a description.
 pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
-    ("", "These keys must be before the first `[section]`."),
+    ("", "These keys must come before the first `[section]`."),
     ("log", "Where messages and requests are logged."),
     (
         "traces",
-        "Distributed traces: `traceparent` (W3C) is accepted and passed on, and spans are sent to a collector ([traces.md](traces.md)). Without `endpoint`, tracing is off.",
+        "Distributed tracing: Howdah accepts the header `traceparent` (W3C Trace Context), passes it on, and sends spans to a collector ([traces.md](traces.md)). Without `endpoint`, tracing is off.",
     ),
     (
         "fleet",
@@ -92,21 +92,24 @@ pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
     ("timeouts", "How long each step may take."),
     (
         "compression",
-        "Compression of text with zstd, brotli and gzip while it is sent.",
+        "Howdah compresses text responses with zstd, brotli or gzip while it sends them.",
     ),
-    ("cache", "The page cache of all sites that set `cache`."),
-    ("tls", "Settings for HTTPS of all listeners with `tls`."),
+    (
+        "cache",
+        "The page cache, which all sites that set `cache` share.",
+    ),
+    ("tls", "The HTTPS settings of all listeners with `tls`."),
     (
         "acme",
-        "Certificates that Howdah orders and renews for the `hosts` of sites without a certificate file, if a listener has `tls`. Names that are not public (`localhost`, `*.test`, `*.internal`, addresses) get a certificate from a local authority.",
+        "If a listener has `tls`, Howdah orders and renews certificates for the `hosts` of all sites that have no certificate file. Names that are not public (`localhost`, `*.test`, `*.internal`, IP addresses) get a certificate from a local authority.",
     ),
     (
         "trusted_proxies",
-        "Proxies that are trusted to report the client's address. By default there are none, and `X-Forwarded-*` and `Forwarded` are ordinary headers.",
+        "Proxies that are trusted to report the client's address. By default, no proxy is trusted, and Howdah treats `X-Forwarded-*` and `Forwarded` like any other header.",
     ),
     (
         "status",
-        "Status, metrics and probes over HTTP. `howdah status` works without them.",
+        "Status, metrics and probes over HTTP. `howdah status` works without this table.",
     ),
     (
         "pool.*",
@@ -114,23 +117,23 @@ pub const SECTION_DESCRIPTIONS: &[(&str, &str)] = &[
     ),
     (
         "site",
-        "A site: a directory that is served for some hosts. If the file has no site, Howdah serves the directory on the command line, with the settings for the application in it. It is a mistake if there is neither a site nor such a directory.",
+        "A site: a directory that is served for some hosts. If the file has no site, Howdah serves the directory that you name on the command line, with the settings for the application in it. If you name no directory either, Howdah does not start (`NoSite`).",
     ),
     (
         "site.certificate",
-        "A certificate for HTTPS. The name that a client asks for decides which certificate it gets.",
+        "A certificate for HTTPS. Howdah chooses the certificate by the server name that the client requests (SNI).",
     ),
     (
         "site.esi",
-        "Edge side includes (ESI): the front replaces the tags of pages by fragments while it sends a page ([esi.md](esi.md)). Without this table, no tags are processed. The site needs `cache`.",
+        "Edge side includes (ESI): the front replaces the ESI tags of a page with fragments while it sends the page ([esi.md](esi.md)). Without this table, no tags are processed. The site needs `cache`.",
     ),
     (
         "site.rule",
-        "Rules, which are applied in order. At most one of `path`, `prefix`, `glob` and `regex` selects the URL paths; a rule with none of them applies to all paths. A rule has one action, such as `redirect`, `deny` or `proxy`; the limits of clients (`limit`, `rate`, `connections`, `processes`) count as one action together. A rule without such an action may combine `set_header`, `add_header`, `cache_control` and `type`.",
+        "Rules are applied in order. A rule selects URL paths with at most one of `path`, `prefix`, `glob` and `regex`; without any of them, it applies to all paths. A rule has one action, such as `redirect`, `deny` or `proxy`. The limits of clients (`limit`, `rate`, `connections`, `processes`) count together as one action. A rule without such an action may combine `set_header`, `add_header`, `cache_control` and `type`.",
     ),
     (
         "site.rule.not",
-        "Exceptions of a rule: one table or several.",
+        "Exceptions to a rule, in one table or several.",
     ),
     ("job", "A [background job](jobs.md)."),
 ];
@@ -209,35 +212,35 @@ options! {
             "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. These words may follow an address: `tls` (HTTPS with the sites' certificates, including HTTP/2), `tls http3` (experimental: also HTTP/3, on the UDP port with the same number), `h2c` (also HTTP/2 without TLS, for a load balancer) and `proxy_protocol` (each connection from `[trusted_proxies]` begins with a PROXY header). For a unix socket, `owner=USER`, `group=GROUP` and `mode=0660` are also possible.",
             "Needed if other machines should reach the server.";
         "include": OptionKind::Texts, "",
-            "More configuration files, named by shell patterns: `[\"conf.d/*.toml\", \"sites.d/*.toml\"]`. Their sites are added in the order of the file names. It is a mistake to set the same key in two files. Relative paths in the included files are also relative to the directory of the main file.",
+            "More configuration files, named by shell patterns: `[\"conf.d/*.toml\", \"sites.d/*.toml\"]`. Their sites are added in the order of the file names. A key can be set in only one of the files. Relative paths in the included files are also relative to the directory of the main file.",
             "Useful for one file per site.";
         "threads": OptionKind::IntegerOrAuto(1, 128), "auto",
             "The number of threads that serve HTTP; `auto` means one per core. A change needs a restart.",
             "Useful on machines that also need their cores for other programs.";
         "user": OptionKind::Text, "",
-            "The `USER` or `USER:GROUP` that serves HTTP if root starts the server. Pools use it, too, unless they have their own user. A change needs a restart.",
+            "The `USER` or `USER:GROUP` that the HTTP server runs as if root starts it. Pools run as the same user unless they set their own `user`. A change needs a restart.",
             "Needed if root starts the server.";
         "pid": OptionKind::Path, "", "The file to which the master writes its process id.", "Useful for service managers other than systemd.";
         "control": OptionKind::Path, "",
             "The control socket, which `howdah status`, `reload` and `stop` use. By default, it is named after the server's first port (such as `8080.sock`), and its directory is `/run/howdah` (for root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
             "Useful for several servers with the same port, such as containers that share a directory.";
         "php": OptionKind::Text, "",
-            "The PHP to use: a series such as `8.4`, or the path of a php-fpm, php-cgi or php program. The default is the value of `$HOWDAH_PHP`, which is written in the same way. Without this variable, Howdah uses the php-fpm, php-cgi or php of the machine, in this order of preference: [which PHP](pools.md#which-php).",
+            "The PHP to use: a series such as `8.4`, or the path of a php-fpm, php-cgi or php program. The default is the value of the environment variable `$HOWDAH_PHP`, which takes the same values. Without this variable, Howdah uses the php-fpm, php-cgi or php of the machine, in this order of preference: [which PHP](pools.md#which-php).",
             "Useful for several versions of PHP on one machine.";
         "mode": OptionKind::Word(&MODES), "embed",
-            "How pools run PHP, unless they have their own mode.",
+            "How pools run PHP, unless they set their own `mode`.",
             "See modes.md.";
     }
     "log" ANY {
         "error": OptionKind::PathOr(&["stderr", "syslog", "journald"]), "stderr",
-            "The error log, which includes PHP's messages. `syslog` and `journald` are written as for `access`.",
+            "The error log, which includes PHP's messages. `syslog` and `journald` take the same settings as in `access`.",
             "Useful for servers whose service manager does not store stderr.";
         "level": OptionKind::Word(&["error", "warning", "notice", "info", "debug"]), "notice",
             "Messages of this level and of all more severe levels are logged.", "Use `info` or `debug` to find a fault.";
         "access": OptionKind::PathOr(&["off", "stdout", "stderr", "syslog", "journald"]), "off",
-            "The access log, with one line per request, which is written within a second. Settings may follow `syslog`: `syslog:server=unix:/dev/log,facility=daemon,tag=howdah` (the defaults) or `server=HOST:514`. The path of the journal's socket may follow `journald:`.", "Useful for statistics and audits.";
+            "The access log. Howdah writes one line per request, within a second. You may add settings to `syslog`: `syslog:server=unix:/dev/log,facility=daemon,tag=howdah` (the defaults) or `server=HOST:514`. `journald:PATH` names another socket of the journal.", "Useful for statistics and audits.";
         "access_format": OptionKind::Word(&["common", "combined", "extended", "json"]), "combined",
-            "The format of the access log. `extended` adds host, request time, queue time, child, error name and request number to `combined`.",
+            "The format of the access log. `extended` adds the host, the request time, the queue time, the number of the PHP process, the error name and the request number to `combined`.",
             "Set it if your log analyser expects another format.";
     }
     "traces" ANY {
@@ -245,11 +248,11 @@ options! {
             "The URL of a collector that accepts OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is appended.",
             "Needed for traces. Jaeger, Tempo and the OpenTelemetry Collector are such collectors.";
         "sample": OptionKind::Text, "100%",
-            "The share of the requests without `traceparent` that are recorded, such as `1%`. If a request has this header, Howdah follows the decision of its sender.",
+            "How many of the requests without `traceparent` are recorded, such as `1%`. If a request has this header, the sender has already decided whether it is recorded.",
             "Useful for busy servers.";
         "service": OptionKind::Text, "howdah", "The name under which the collector shows the traces (`service.name`).",
             "Useful for several servers that share a collector.";
-        "headers": OptionKind::Pairs, "", "`[traces.headers]`: headers that are sent with each message to the collector.",
+        "headers": OptionKind::Pairs, "", "`[traces.headers]`: headers that Howdah sends with each message to the collector.",
             "Useful for collectors that need credentials.";
     }
     "fleet" ANY {
@@ -264,14 +267,14 @@ options! {
             "How long this server continues to serve stored pages while it cannot reach Valkey. A write waits at most this long for the other members.",
             "Raise it if the network to Valkey is slow.";
         "replicas": OptionKind::Integer(0, 100), "0",
-            "The number of Valkey's replicas. All of them must confirm a lease.",
+            "The number of replicas that Valkey's primary has. All of them must confirm a lease.",
             "Needed if a replica may take over from the primary.";
         "release": OptionKind::Text, "", "The version of the code that the sites run. Members with the same release share rendered pages.",
             "Useful to render a page once for all members instead of once on each member.";
         "key_file": OptionKind::Path, "", "A file with the secret that signs shared pages, created with `openssl rand -hex 32`.",
             "Needed with `release`.";
         "forget_after": OptionKind::TimeOrOff(SECOND, 30 * DAY), "off",
-            "The other members forget a member that has been silent for this time. From then on, the forgotten member responds with 503 to requests that write ([fleet.md](fleet.md#a-member-that-is-gone-for-good)). The minimum is two leases.",
+            "If a member has been silent for this time, the other members forget it. From then on, it responds with 503 to requests that write ([fleet.md](fleet.md#a-member-that-is-gone-for-good)). The minimum is twice the `lease`.",
             "Useful if no administrator removes failed servers by hand.";
     }
     "limits" ANY {
@@ -279,39 +282,39 @@ options! {
             "The maximum size of a request header; a longer one gets 431 `HeaderTooLarge`. The request line may use up to a quarter of this size; a longer one gets 414 `UriTooLong`.",
             "Useful for single sign-on with long URLs or cookies.";
         "connections": OptionKind::IntegerOrAuto(1, 1_000_000), "auto" => server!(http.max_connections),
-            "The maximum number of open connections. `auto` is three quarters of the limit of open files, which Howdah raises as far as allowed, but at most one connection for each 32 KiB of `memory`.",
+            "The maximum number of open connections. `auto` is three quarters of the limit on open files, which Howdah raises as far as the system allows, but at most one connection for each 32 KiB of `memory`.",
             "Useful on machines that also run other services.";
         "keepalive_requests": OptionKind::Integer(0, 1 << 40), "10000" => server!(http.keepalive_requests),
             "The number of requests after which a connection is closed; 0 means no limit.",
             "Useful for load balancers that spread requests by reconnecting.";
         "min_rate": OptionKind::Integer(0, 1 << 30), "240" => server!(http.min_rate),
             "The minimum speed of a client, in bytes per second. If the client sends a request body more slowly, it gets 408 `BodyTooSlow`; if it reads a response more slowly, the response is cut off (`ClientTooSlow`). Howdah measures the average over ten seconds of waiting for the client; time in which the server is slow does not count. 0 means no minimum.",
-            "Lower it for clients on very slow links.";
+            "Lower it if clients use very slow links.";
         "response_spill": OptionKind::Size(0, T), "1G" => server!(buffers.response_spill),
-            "The maximum size of the file that stores a response for a slow client when 256 KiB of it are already stored in memory. A script that writes more has to wait for its client. The client must then read 256 KiB per second, or it is disconnected (`ClientTooSlow`).",
+            "Howdah holds up to 256 KiB of a response for a slow client in memory, and the rest in a file of at most this size. When the file is full, the script has to wait for its client. The client must then read at least 256 KiB per second, or it is disconnected (`ClientTooSlow`).",
             "Useful for scripts that send large responses, such as backups.";
         "spill_total": OptionKind::SizeOrAuto(0, 1024 * T), "auto" => server!(spill_total),
-            "The maximum size of all files with stored request bodies and responses together. When more than half of it is used, clients must transfer at least 16 KiB per second (408 `BodyTooSlow`, `ClientTooSlow`). When all of it is used, requests whose bodies need a file get 503 `SpillFull`. `auto` is half of the disk space that is free when the server starts.",
+            "The maximum total size of the files that hold request bodies and responses. When more than half of it is used, clients must transfer at least 16 KiB per second (408 `BodyTooSlow`, `ClientTooSlow`). When all of it is used, requests whose bodies need a file get 503 `SpillFull`. `auto` is half of the disk space that is free when the server starts.",
             "Useful on a disk that a database also uses.";
         "memory": OptionKind::SizeOrAuto(16 * M, T), "auto" => server!(memory),
-            "The maximum memory of the front, which includes neither `cache.memory` nor the memory of PHP. When more than half of it is used, request bodies and responses of slow clients are moved to files. When all of it is used, clients that hold much memory and read nothing are disconnected (`ClientTooSlow`), and new requests get 503 `MemoryLimit`. `auto` is a quarter of the memory of the machine or container, and at least 64 MiB, but at most half of a limited address space.",
+            "The maximum memory of the front. It includes neither `cache.memory` nor the memory of PHP. When more than half of it is used, request bodies and responses of slow clients are moved to files. When all of it is used, clients that hold much memory and read nothing are disconnected (`ClientTooSlow`), and new requests get 503 `MemoryLimit`. `auto` is a quarter of the memory of the machine or container, but at least 64 MiB. If the address space of the process is limited (`ulimit -v`), it is at most half of that limit.",
             "Useful in containers where PHP should get more or less of the memory.";
         "spill_directory": OptionKind::Path, "/var/tmp" => server!(buffers.directory),
-            "The directory for files with stored request bodies and responses. The files have no names, so they do not appear in the directory.",
+            "The directory for the files that hold request bodies and responses. These files have no names, so you do not see them in the directory.",
             "Useful with a read-only root file system, or for a faster disk.";
     }
     "timeouts" ANY {
         "header": OptionKind::Time(100, 600 * SECOND), "10s" => server!(http.header_timeout),
-            "How long a client may take to send a request header, from its first byte to its end. After that, the response is 408 `HeaderTimeout`.",
+            "How long a client may take to send a request header, from the first byte to the last. After that, the response is 408 `HeaderTimeout`.",
             "Raise it for satellite links. A longer time makes slowloris attacks easier.";
         "body": OptionKind::Time(100, 3600 * SECOND), "30s" => server!(http.body_timeout),
             "The maximum time between two parts of a request body. After that, the response is 408 `BodyTimeout`.",
             "Useful for clients that pause while they upload.";
         "keepalive": OptionKind::Time(0, 3600 * SECOND), "75s" => server!(http.keepalive_timeout),
             "How long a connection may be idle between requests.",
-            "It must be longer than the same timeout of a load balancer in front of Howdah (usually 60 s).";
+            "It must be longer than the corresponding timeout of a load balancer in front of Howdah (usually 60 s).";
         "send": OptionKind::Time(100, 3600 * SECOND), "60s" => server!(http.send_timeout),
-            "How long a client may read nothing before its connection is closed.",
+            "How long a client may go without reading any of the response before its connection is closed.",
             "Useful for clients that pause while they read.";
         "stop": OptionKind::Time(0, DAY), "10s" => server!(timeouts.stop),
             "How long running requests may continue after SIGTERM or SIGINT.",
@@ -327,35 +330,35 @@ options! {
     }
     "compression" ANY {
         "codings": OptionKind::Texts, "zstd, br, gzip",
-            "The codings that Howdah may use, in order of preference; `off` means none.",
-            "Useful if a proxy in front of Howdah compresses responses, or for pages with secrets (security.md).";
+            "The codings that Howdah may use, in order of preference; `off` disables compression.",
+            "Change it if a proxy in front of Howdah compresses responses, or if pages contain secrets (security.md).";
         "types": OptionKind::Texts, "", "Media types that are compressed in addition to the usual text types.",
             "Useful for applications with their own media types.";
     }
     "cache" ANY {
-        "memory": OptionKind::Size(M, T), "128M", "The memory for cached pages of all sites. A single page may have up to 8 MiB or a sixteenth of this size, whichever is more, but at most half of this size.",
-            "Raise it for more than about ten thousand pages.";
+        "memory": OptionKind::Size(M, T), "128M", "The memory for the cached pages of all sites. A single page may be as large as 8 MiB or a sixteenth of this size, whichever is larger, but no larger than half of this size.",
+            "Raise it if your sites have more than about ten thousand pages.";
         "path": OptionKind::Path, "",
-            "A directory for cached pages that do not fit into memory; they survive a restart. The directory must belong to this server alone, be private to its user, and be outside every root.",
+            "A directory for cached pages that do not fit into memory; they survive a restart. The directory must belong to this server alone, be private to its user, and lie outside the root of every site.",
             "Useful for large sites, and for sites that must have a warm cache after a restart.";
-        "disk_size": OptionKind::Size(M, 1024 * T), "1G", "The maximum disk space for the pages below `path`.", "Raise it for more than about a hundred thousand pages.";
+        "disk_size": OptionKind::Size(M, 1024 * T), "1G", "The maximum disk space for the pages below `path`.", "Raise it if your sites have more than about a hundred thousand pages.";
     }
     "tls" ANY {
         "client_ca": OptionKind::Path, "",
-            "Certificates (PEM) of the authorities that sign client certificates. Clients are asked for a certificate, and PHP gets `SSL_CLIENT_VERIFY`, `SSL_CLIENT_S_DN` and the related variables, as with Apache. Revocation lists are not read.",
+            "A file with the certificates (PEM) of the authorities that sign client certificates. Howdah asks each client for a certificate, and PHP gets `SSL_CLIENT_VERIFY`, `SSL_CLIENT_S_DN` and the related variables, as with Apache. Revocation lists are not read.",
             "Useful for machines and people that log in with a certificate.";
         "verify_client": OptionKind::Word(&["on", "optional"]), "on",
-            "`on`: a client without a certificate is refused in the handshake. `optional`: such a client is accepted, and PHP decides what it may do.",
+            "`on`: Howdah refuses a client without a certificate during the handshake. `optional`: Howdah accepts such a client, and PHP decides what it may do.",
             "Use `optional` if a part of the site is public.";
         "ticket_keys": OptionKind::Path, "",
             "A file with keys for session tickets, of 48 random bytes each. The first key encrypts new tickets. Without the file, Howdah creates keys and changes them every six hours.",
             "Useful for several hosts behind one address.";
     }
     "acme" ANY {
-        "email": OptionKind::Text, "", "The address to which an authority sends messages about the account.", "Useful to get warnings of the authority.";
+        "email": OptionKind::Text, "", "The address to which an authority sends messages about the account.", "Set it to receive warnings from the authority.";
         "authorities": OptionKind::Texts, "letsencrypt",
             "The authorities, which are tried in order: `letsencrypt`, `letsencrypt-staging`, `zerossl`, or the URL of another authority's directory.",
-            "Useful to have a second authority in case the first one is down, for tests, and to use your own authority (`SSL_CERT_FILE` names its root).";
+            "Useful for a second authority in case the first one is down, for tests, and for an authority of your own (`SSL_CERT_FILE` names its root certificate).";
         "eab": OptionKind::Pairs, "",
             "`[acme.eab]`: the account keys that some authorities require (external account binding), with one line for each authority: `zerossl = \"KEY_ID:HMAC_KEY\"`. For an authority whose URL is in `authorities`, write the host of that URL in quotes: `\"acme.example.org\" = \"KEY_ID:HMAC_KEY\"`.",
             "Needed for `zerossl`.";
@@ -366,7 +369,7 @@ options! {
             "A program that proves control over a name with DNS (DNS-01). Howdah runs `PROGRAM present|cleanup _acme-challenge.NAME. VALUE`, as lego does for its provider `exec`. The program must not exit until all name servers have the record.",
             "Needed for wildcards, and for servers that cannot be reached from the Internet.";
         "path": OptionKind::Path, "",
-            "The directory for keys, certificates and accounts, which several hosts may share. The default is `/var/lib/howdah` (root) or `~/.local/state/howdah`. Orders are made by a process that runs as the directory's owner.",
+            "The directory for keys, certificates and accounts, which several hosts may share. The default is `/var/lib/howdah` (root) or `~/.local/state/howdah`. The process that orders certificates runs as the owner of the directory.",
             "Set it to a shared directory if several machines behind one load balancer serve the same names.";
     }
     "trusted_proxies" ANY {
@@ -380,8 +383,8 @@ options! {
             "Which headers the proxies write: `X-Forwarded-For` and the related headers, or `Forwarded` (RFC 7239). Howdah reads only headers of this kind, because a proxy passes on the others as the client sent them.",
             "Useful for proxies that follow the RFC.";
         "host": OptionKind::OnOff, "off",
-            "Use the host that the proxies write into `X-Forwarded-Host`, or into `host=` of `Forwarded`.",
-            "Useful for proxies that rewrite `Host`. Keep it off for proxies that do not set these values themselves, because they pass on what the client sent.";
+            "Whether Howdah uses the host that the proxies write into `X-Forwarded-Host`, or into `host=` of `Forwarded`.",
+            "Useful for proxies that rewrite `Host`. Keep it off if a proxy does not set these values itself, because it then passes on whatever the client sent.";
     }
     "status" ANY {
         "listen": OptionKind::Text, "",
@@ -389,9 +392,9 @@ options! {
             "Useful for containers, Prometheus and load balancers.";
         "path": OptionKind::Text, "",
             "The URL path of the status page on the sites' listeners, such as `/howdah-status`. By default, there is no such page.",
-            "Useful for monitoring through the sites' ports. The page shows what visitors do.";
+            "Useful for monitoring through the sites' ports. Be careful: the page shows what visitors do.";
         "allow": OptionKind::Texts, "127.0.0.1, ::1",
-            "Addresses and networks that may see status and metrics. If clients reach this server through a proxy, list the proxy in `[trusted_proxies]`: a request with a proxy's headers that comes through any other proxy does not see them. A proxy on this machine that adds no headers must also be listed, because its requests look like requests of this machine.",
+            "Addresses and networks that may see the status and the metrics. If clients reach this server through a proxy, list the proxy in `[trusted_proxies]`: Howdah shows neither to a request that has the headers of a proxy but comes from an address that is not listed there. Also list a proxy on this machine that adds no headers, because its requests look like requests from this machine.",
             "Useful for monitoring from another machine.";
     }
     "pool.*" ANY {
@@ -413,7 +416,7 @@ options! {
     "pool.*" STARTED {
         "max_children": OptionKind::IntegerOrAuto(1, 1000), "auto",
             "The maximum number of PHP processes. `auto` depends on the number of cores and the memory (mode `worker`: two per core).",
-            "Useful for applications that wait a lot or need much memory.";
+            "Raise it for applications that wait a lot, and lower it for those that need much memory.";
         "user": OptionKind::Text, "",
             "The `USER` or `USER:GROUP` that PHP runs as if root starts the server. The default is the server's user.",
             "Needed for sites that must not read each other's files.";
@@ -426,13 +429,13 @@ options! {
             "`[pool.NAME.env]`: environment variables of the processes.", "Useful for applications that are configured with variables.";
         "clear_env": OptionKind::OnOff, "on"
             => pool!(Embed.clear_env, Pool.identity.clear_env, Cgi.identity.clear_env),
-            "`on`: PHP gets the variables of `env` and `--env`, but of the server's environment only PATH, PHPRC and PHP_INI_SCAN_DIR. `off`: PHP gets the whole environment of the server, too.",
+            "`on`: PHP inherits only PATH, PHPRC and PHP_INI_SCAN_DIR from the server's environment. `off`: PHP inherits the whole environment of the server. In both cases, PHP also gets the variables of `env` and `--env`.",
             "Use `off` in containers whose environment is the configuration.";
     }
     "pool.*" LASTING {
         "pm": OptionKind::Word(&["static", "dynamic", "ondemand"]), "dynamic",
             "As in php-fpm: `static` always runs max_children processes, `dynamic` starts and stops processes to keep some spare ones idle, and `ondemand` starts processes when requests arrive. Mode `worker` and `--children N` use `static`.",
-            "Use `ondemand` for many idle sites, and `static` for even load.";
+            "Use `ondemand` for many idle sites, and `static` for a steady load.";
         "min_spare_servers": OptionKind::IntegerOrAuto(0, 1000), "auto",
             "With `dynamic`, a process is started when fewer processes than this are idle. `auto` is half the number of cores.", "Useful for bursts of requests.";
         "max_spare_servers": OptionKind::IntegerOrAuto(1, 1000), "auto",
@@ -441,7 +444,7 @@ options! {
             => pool!(Embed.process_idle_timeout, Pool.process_idle_timeout),
             "A process that has been idle for this time is stopped, unless it is needed as a spare process.", "Useful if other programs need the memory sooner.";
         "max_requests": OptionKind::Integer(0, 1 << 40), "0" => pool!(Embed.max_requests, Pool.max_requests),
-            "The number of requests after which a process is replaced; 0 means never. In mode `worker`, a process may be replaced after up to a tenth fewer requests, and in mode `pool` after up to a fifth fewer.",
+            "The number of requests after which a process is replaced; 0 means never. Some processes are replaced earlier, so that they are not all replaced at once: by up to a tenth in mode `worker`, and by up to a fifth in mode `pool`.",
             "Useful for code that leaks something other than memory.";
         "max_memory": OptionKind::SizeOrOff(16 * M, T), "512M" => pool!(Embed.max_memory, Pool.max_memory),
             "The resident memory above which a process is replaced between two requests.",
@@ -451,7 +454,7 @@ options! {
         "php": OptionKind::Text, "",
             "The PHP of this pool, written like the top-level `php`.", "Useful for sites that need different versions of PHP.";
         "shared_cache": OptionKind::SizeOrOff(M, T), "off" => pool!(Embed.shared_cache),
-            "The memory for values that PHP keeps from one request to the next: [shared cache](shared-cache.md).",
+            "The memory for values that PHP scripts store for later requests: see [shared cache](shared-cache.md).",
             "Use `64M` for the object cache of WordPress.";
         "watch": OptionKind::Texts, "",
             "Patterns of files (`src/**/*.php`; in mode `worker` relative to the script). When one of the files changes, the processes are replaced one after the other. The patterns may match at most 8192 directories (`WatchIncomplete`).",
@@ -459,12 +462,12 @@ options! {
         "request_slowlog_timeout": OptionKind::TimeOrOff(100, DAY), "10s" => pool!(Embed.request_slowlog_timeout),
             "If a request runs longer, its PHP stack is logged (`SlowRequest`).", "Raise it for scripts that are meant to run for a long time.";
         "request_terminate_timeout_track_finished": OptionKind::OnOff, "off" => pool!(Embed.track_finished),
-            "Whether `request_terminate_timeout` also ends the work that a script does after its response: after `fastcgi_finish_request()`, and in shutdown functions.",
+            "Whether `request_terminate_timeout` also limits the work that a script does after its response, that is, after `fastcgi_finish_request()` and in shutdown functions.",
             "Useful for applications whose background work may hang.";
     }
     "pool.*" WORKER {
         "worker": OptionKind::Path, "",
-            "The script that each process boots once. It gets all requests of the pool with `frankenphp_handle_request()`.",
+            "The script that each process runs once, at its start. It then receives the requests of the pool with `frankenphp_handle_request()`.",
             "Needed in mode `worker`.";
     }
     "pool.*" PROGRAMS {
@@ -474,7 +477,7 @@ options! {
     }
     "pool.*" POOL {
         "processes": OptionKind::Word(&["auto", "shared", "independent"]), "auto",
-            "`shared`: one program forks max_children children with one opcache (`auto` chooses it for php-cgi). `independent`: there are max_children programs, and each of them is replaced and killed on its own.",
+            "`shared`: Howdah starts one program, which forks max_children children that share one opcache (`auto` chooses this for php-cgi). `independent`: Howdah starts up to max_children programs, and replaces or kills each of them without affecting the others.",
             "Use `independent` for php-cgi processes that must not share an opcache.";
     }
     "pool.*" FASTCGI {
@@ -482,25 +485,25 @@ options! {
             "Backends: `unix:PATH`, `HOST:PORT`, or a range such as `127.0.0.1:9000-9007`, optionally followed by `weight=N`. A request goes to the least busy backend.",
             "Needed in mode `fastcgi`.";
         "script_root": OptionKind::Pairs, "" => pool!(FastCgi.script_root),
-            "`[pool.NAME.script_root]`: directories on this machine, each with the path of the same directory on the machine or in the container where the scripts run: `\"/srv/site\" = \"/var/www/html\"`.",
+            "`[pool.NAME.script_root]`: maps directories on this machine to the paths that they have on the machine or in the container where the scripts run: `\"/srv/site\" = \"/var/www/html\"`.",
             "Useful for php-fpm in another container or a chroot.";
     }
     "pool.*" BACKENDS {
         "max_connections": OptionKind::IntegerOrAuto(1, 4096), "auto" => pool!(FastCgi.max_connections, Pool.client.max_connections),
-            "The maximum number of connections to each backend. For php-fpm, set it to `pm.max_children`. `auto` uses the number that the backend reports, or finds it by trial if the backend reports none (php-cgi reports it, php-fpm does not). `--children N` overrides it.",
+            "The maximum number of connections to each backend. For php-fpm, set it to `pm.max_children`. `auto` uses the number that the backend reports. If the backend reports none, Howdah finds the number by trial (php-cgi reports it, php-fpm does not). `--children N` overrides it.",
             "Set it for php-fpm, because keep_connections needs this number.";
         "keep_connections": OptionKind::OnOff, "on" => pool!(FastCgi.keep_connections, Pool.client.keep_connections),
-            "Keep idle connections for one second, and reuse them. Because each connection occupies a process, Howdah does this only if the number of processes is known. A connection that has carried a request body is never reused.",
+            "Whether Howdah keeps idle connections open for one second to reuse them. Because each connection occupies a process, Howdah does this only if it knows the number of processes. A connection that has carried a request body is never reused.",
             "Use `off` for scripts that continue to work after `fastcgi_finish_request()`.";
         "read_timeout": OptionKind::TimeOrOff(10, DAY), "off" => pool!(FastCgi.read_timeout, Pool.client.read_timeout),
-            "How long a backend may send nothing before the response is 504 `BackendTimeout`.", "Useful for backends that hang without exiting.";
+            "How long Howdah waits while a backend sends nothing. After that, the response is 504 `BackendTimeout`.", "Useful for backends that hang without exiting.";
     }
     "site" ANY {
         "name": OptionKind::Text, "", "The name in logs and in the status. The default is the site's first host.", "Useful for sites without hosts.";
         "hosts": OptionKind::Texts, "", "`example.org`, `*.example.org` or an address. The first `[[site]]` of the file handles all other hosts.",
             "Needed for more than one site.";
         "listen": OptionKind::Texts, "",
-            "The only addresses at which this site responds, written as in the top-level `listen`. Of the sites that use an address, the first one in the file handles all hosts that none of the others has. By default, a site uses all addresses of the top-level `listen`. `--listen` replaces the addresses of the server, not those of a site.",
+            "The only addresses at which this site responds, written as in the top-level `listen`. If several sites use an address, the first of them in the file also handles requests there for hosts that no site lists. By default, a site uses all addresses of the top-level `listen`. The option `--listen` replaces the top-level addresses, but not those of a site.",
             "Useful for an administration interface on its own port, or for two sites with the same host.";
         "root": OptionKind::Path, "", "The directory that is served. The default is the directory on the command line.", "Needed for every site in a file.";
         "recognise": OptionKind::OnOff, "",
@@ -511,59 +514,59 @@ options! {
         "index": OptionKind::Texts, "index.php, index.html, index.htm",
             "The file names that are tried in a directory, in order.", "Useful for applications whose index files have other names.";
         "try_files": OptionKind::Texts, "$uri, $uri/",
-            "What is tried for a path, in order: `$uri`, `$uri/`, a path that contains them, or `=STATUS`. After them come the front_controller, and then 404.",
+            "What Howdah tries for a path, in order: `$uri`, `$uri/`, a path that contains them, or `=STATUS`. If nothing matches, the front_controller handles the request; without one, the response is 404.",
             "Useful for pages stored as files, and single-page applications.";
         "front_controller": OptionKind::Text, "",
             "The URL path of the script that handles all requests for missing files, such as `/index.php`.",
             "Nearly every framework needs it.";
         "php_extensions": OptionKind::Texts, ".php", "The file name extensions of PHP scripts.", "Useful for `.phtml` and similar extensions.";
         "htaccess": OptionKind::Word(&["on", "deny", "off"]), "deny",
-            "`on`: `.htaccess` files are applied, as in Apache (docs/htaccess.md). `deny`: Howdah refuses the requests that the files refuse, including requests without the right password, and ignores everything else in the files. `off`: the files are ignored.",
-            "Use `on` for a site that comes from Apache, and `off` for roots that certainly have no such files.";
+            "`on`: Howdah applies `.htaccess` files as Apache does (docs/htaccess.md). `deny`: Howdah refuses the requests that the files refuse, including requests without the right password, and ignores everything else in the files. `off`: Howdah ignores the files.",
+            "Use `on` for a site that was written for Apache, and `off` only if the root certainly has no such files.";
         "symlinks": OptionKind::Word(&["follow", "owner", "beneath"]), "follow",
             "Where symbolic links below the root may lead. `follow`: anywhere. `owner`: only to files of the link's owner. `beneath`: only below the root.",
             "Useful for roots that other users write to. Links in `root` itself are checked once per second.";
-        "deny": OptionKind::Texts, "", "Globs of URL paths that are refused, for files and for scripts.", "Useful for files that no client may see.";
+        "deny": OptionKind::Texts, "", "Patterns (globs) of URL paths. Howdah refuses requests for them, whether they name files or scripts.", "Useful for files that no client may see.";
         "expose": OptionKind::Texts, "",
-            "Globs of URL paths whose files are sent although Howdah otherwise never sends such files (dotfiles, backups, sources).", "Useful for downloads of sources. `/.well-known/` does not need it.";
+            "Patterns (globs) of URL paths. Howdah sends the files at these paths, even though it otherwise never sends such files (dotfiles, backups, sources).", "Useful for downloads of sources. You do not need it for `/.well-known/`.";
         "sendfile": OptionKind::Pairs, "",
-            "`[site.sendfile]`: `\"/protected/\" = \"/srv/files\"` lets scripts send files of this directory, with `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
-            "Useful for downloads that PHP only authorizes.";
+            "`[site.sendfile]`: directories from which scripts may let Howdah send files. With `\"/protected/\" = \"/srv/files\"`, a script sends a file of `/srv/files` if it sets the header `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
+            "Useful for downloads for which PHP only checks whether the visitor may have the file.";
         // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit that administrators
         // intend to set; nginx' limit of 1 MB in front of it is a well-known trap.
         "max_body_size": OptionKind::SizeOrOff(1, 1 << 50), "1G",
-            "The maximum size of a request body; a larger one gets a 413. post_max_size limits only what PHP parses.", "Raise it for larger uploads, or lower it to refuse them sooner.";
+            "The maximum size of a request body; the response to a larger one is 413. PHP's post_max_size limits only what PHP parses.", "Raise it for larger uploads, or lower it to refuse them sooner.";
         "request_buffering": OptionKind::Word(&["on", "off", "auto"]), "on",
-            "`on`: a script starts when the body is complete. `off`: a script starts immediately, so a slow client occupies a process. `auto`: a script starts immediately for forms with PHP's upload progress field, in at most a quarter of the processes.",
+            "`on`: a script starts when the body is complete. `off`: a script starts immediately, so a slow client occupies a process. `auto`: like `on`, but a form with PHP's upload progress field starts its script immediately, in at most a quarter of the processes.",
             "Use `off` for scripts that read uploads while they arrive.";
         "types": OptionKind::Pairs, "", "`[site.types]`: media types by file name extension.", "Useful for extensions that Howdah does not know.";
-        "env": OptionKind::Pairs, "", "`[site.env]`: variables in `$_SERVER` and getenv().", "Useful for sites that share a pool.";
+        "env": OptionKind::Pairs, "", "`[site.env]`: variables that scripts find in `$_SERVER` and with getenv().", "Useful for sites that share a pool.";
         "php_value": OptionKind::Pairs, "", "`[site.php_value]`: PHP settings that scripts may change.", "Useful for sites that share a pool.";
         "php_admin_value": OptionKind::Pairs, "", "`[site.php_admin_value]`: PHP settings that scripts cannot change.", "Useful for code that you do not trust.";
         "error_pages": OptionKind::Pairs, "",
-            "`[site.error_pages]`: files below the root that are sent as error pages, by status, such as `404 = \"404.html\"`.", "Useful to replace Howdah's own error pages.";
+            "`[site.error_pages]`: the file below the root that is sent as the error page for each status, such as `404 = \"404.html\"`.", "Useful to replace Howdah's own error pages.";
         "cache": OptionKind::Word(&["off", "on", "rfc", "dry-run"]), "off",
-            "`on`: render pages for anonymous visitors once, and serve them to all. `rfc`: an HTTP cache (RFC 9111) that stores the responses whose headers allow it. `dry-run`: like `on`, but serve nothing from the cache and count how often it would have been right or wrong.",
+            "`on`: render pages for anonymous visitors once, and serve them to all. `rfc`: store the responses whose headers allow it, as any HTTP cache does (RFC 9111). `dry-run`: like `on`, but serve nothing from the cache, and count how often a cached page would have been right or wrong.",
             "Useful for sites whose pages are read more often than written. See cache.md.";
         "cache_preset": OptionKind::Text, "auto",
-            "Which application's rules are used: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `dokuwiki` or `php`. `auto` looks for an application in the root, and then below it.",
+            "The application whose rules the cache uses: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `dokuwiki` or `php`. `auto` looks for an application in the root, and then below it.",
             "Useful for applications that are not recognised.";
         "cache_ttl": OptionKind::Time(SECOND, 365 * DAY), "120s" => cache!(rules.ttl),
-            "How long a page is stored if its headers set no lifetime. If they do, the page is stored for that time, but for at most 24 hours.", "Useful for pages that change rarely, or that change without a request.";
+            "How long a page is stored if its headers set no lifetime. If the headers set one, the page is stored for that time, but for at most 24 hours.", "Useful for pages that change rarely, or that change without a request.";
         "cache_grace": OptionKind::Time(0, DAY), "10s" => cache!(rules.grace),
             "How long a stored page is still served after its lifetime has ended, while Howdah renders a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Useful for slow pages.";
         "cache_stale_if_error": OptionKind::Time(0, 30 * DAY), "1h" => cache!(rules.stale_if_error),
             "How long a stored page is still served after its lifetime has ended, if PHP fails to render a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Raise it if you may need longer to repair a site.";
         "cache_ignore_cookies": OptionKind::Texts, "" => cache!(rules.ignore_cookies),
-            "Cookies that do not change any page (with `*` at the end, all cookies whose names begin with the part before it). Any other unknown cookie bypasses the cache (`UnknownCookie`).",
+            "Cookies that do not change any page. A `*` at the end of a name stands for any ending. Any other unknown cookie bypasses the cache (`UnknownCookie`).",
             "Useful for consent banners and similar scripts.";
         "cache_ignore_query": OptionKind::Texts, "" => cache!(rules.ignore_query),
             "Query parameters that do not change any page. When Howdah renders a page for the cache, the script does not see them.", "Useful for advertising campaigns with their own parameters.";
-        "cache_never": OptionKind::Texts, "", "Beginnings of decoded URL paths that are never cached.", "Useful for accounts and carts.";
+        "cache_never": OptionKind::Texts, "", "Beginnings of URL paths, in decoded form. Pages whose paths begin so are never cached.", "Useful for accounts and carts.";
         "cache_ignore_writes": OptionKind::Texts, "" => cache!(ignore_writes),
-            "Tables whose writes do not change any page (`*` at either end is possible), and functions of PostgreSQL, written as `name()`.", "Useful for counters and sessions that no preset knows.";
+            "Database tables to which a write does not change any page (a `*` may stand at either end of a name), and functions of PostgreSQL that do not write, in the form `name()`.", "Useful for counters and sessions that no preset knows.";
         "cache_flush_on_write": OptionKind::OnOff, "on" => cache!(flush_on_write),
-            "Whether a request that may have written invalidates all pages of the site; with `off`, it invalidates only its own URL.",
+            "Whether a request that may have written to the database invalidates all pages of the site. With `off`, the request invalidates only its own URL.",
             "Use `off` for applications that purge exactly the pages that have changed.";
         "cache_shadow": OptionKind::Integer(0, 1 << 30), "0" => cache!(shadow),
             "Render every Nth hit again and compare the result (`ShadowDiffers`); 0 means never.",
@@ -586,7 +589,7 @@ options! {
     }
     "site.certificate" ANY {
         "file": OptionKind::Path, "",
-            "The certificate and its intermediates, in PEM format (`fullchain.pem`). Howdah reads the file as root, and reads it again when it changes.",
+            "The certificate and its intermediates, in PEM format (`fullchain.pem`). Howdah reads the file with the rights of root, and reads it again when it changes.",
             "Needed for HTTPS with your own certificate. If a name has several certificates, such as one for RSA and one for ECDSA, each client gets one that it supports.";
         "key": OptionKind::Path, "",
             "The private key, in PEM format. Users other than its owner and group must not be able to read it.",
@@ -594,20 +597,20 @@ options! {
     }
     "site.esi" ANY {
         "paths": OptionKind::Texts, "",
-            "The URLs that pages may include: a path with everything below it (`/_fragment`), a path with a query parameter (`/?lsesi=`), `symfony` (`/_fragment`) or `litespeed` (`/?lsesi=`). Any other `<esi:include>` inserts nothing (`EsiNotAllowed`), because a visitor may have typed it.",
+            "The URLs that pages may include: a path with everything below it (`/_fragment`), a path with a query parameter (`/?lsesi=`), `symfony` (`/_fragment`) or `litespeed` (`/?lsesi=`). Any other `<esi:include>` inserts nothing (`EsiNotAllowed`), because a visitor may have written it into a comment, for example.",
             "Needed with this table.";
         "cookies": OptionKind::Texts, "",
-            "Cookies that only fragments read (`*` at the end matches all cookies that begin so). A page is served from the cache to visitors with such cookies; a fragment is not.",
+            "Cookies that only fragments read. A `*` at the end of a name stands for any ending. Visitors with such cookies still get pages from the cache, but not fragments.",
             "Needed for fragments that depend on a session: name the session's cookie.";
     }
     "site.rule" ANY {
         "path": OptionKind::Text, "", "Matches exactly this path.", "Useful for single pages.";
         "prefix": OptionKind::Text, "", "Matches this path and everything below it; `$1` is the part that follows.", "Useful for directories.";
-        "glob": OptionKind::Text, "", "A pattern in which `*` matches any text within a name, and `**` matches any text across directories. Without a slash at the beginning, the pattern matches at any depth.", "Useful for file name extensions.";
-        "regex": OptionKind::Text, "", "A regular expression. The rule's other values may refer to its groups as `$1` or `${name}`. It may use look-around, as in PCRE, within a limit of steps (`RuleUndecided`).", "Useful for paths that the other patterns cannot describe.";
+        "glob": OptionKind::Text, "", "A pattern in which `*` matches any text within a name, and `**` matches any text across directories. A pattern that does not begin with a slash matches at any depth.", "Useful for file name extensions.";
+        "regex": OptionKind::Text, "", "A regular expression. The rule's other values may refer to its groups as `$1` or `${name}`. It may use look-around, as in PCRE. If matching a path takes too many steps, the request is refused (`RuleUndecided`).", "Useful for paths that the other patterns cannot describe.";
         "methods": OptionKind::Texts, "", "The rule applies only to these methods.", "Useful for read-only areas.";
         "query": OptionKind::Pairs, "",
-            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text in which `*` matches any text, or `~ EXPRESSION` (`~*` ignores case). An empty value matches if the parameter is missing or empty. Values are compared after decoding.",
+            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text in which `*` stands for any text, or a regular expression after `~` (or after `~*`, which ignores case). An empty value matches if the parameter is missing or empty. Howdah decodes the parameters before it compares them.",
             "Useful if one path has several meanings. See access.md.";
         "cookie": OptionKind::Pairs, "", "The rule applies only if all these cookies match.", "Useful to try a change with some visitors.";
         "header": OptionKind::Pairs, "", "The rule applies only if all these headers match.", "Useful for crawlers and clients of an API.";
@@ -615,68 +618,68 @@ options! {
             "The rule applies only if all these variables match: `HTTPS`, `SERVER_PROTOCOL`, `SSL_*` of the client's certificate, `[site.env]` and the server's environment.",
             "Useful if several machines share one configuration file.";
         "from": OptionKind::Texts, "",
-            "The rule applies only if the client's address is in one of these networks, or if it uses a unix socket (`unix`). Behind proxies, `[trusted_proxies]` determines the client.",
+            "The rule applies only if the client's address is in one of these networks, or if it uses a unix socket (`unix`). Behind proxies, the client's address is the one that the proxies of `[trusted_proxies]` report.",
             "Useful for offices and abusive networks.";
         "from_file": OptionKind::Path, "",
-            "The rule also applies if the client's address is in a network of this file, which has one network per line; `#` begins a comment. The file is read again within a second when it changes.",
+            "The rule also applies if the client's address is in one of the networks that this file lists, one per line; `#` begins a comment. The file is read again within a second when it changes.",
             "Useful for lists that programs write.";
         "not": OptionKind::Sections, "",
-            "The rule does not apply if all of this matches: `not = { from = \"10.0.0.0/8\" }`. With several tables, it does not apply if one of them matches. The possible keys are those of the section `[[site.rule.not]]`.",
+            "The rule does not apply if all conditions of this table match: `not = { from = \"10.0.0.0/8\" }`. With several tables, it does not apply if one of them matches. The possible keys are those of the section `[[site.rule.not]]`.",
             "Useful for exceptions.";
-        "if_missing": OptionKind::OnOff, "off", "The rule applies only if the path names no file, no script and, if `try_files` has `$uri/`, no directory with an index.", "Useful for several front controllers.";
+        "if_missing": OptionKind::OnOff, "off", "The rule applies only if the path names neither a file nor a script, nor (if `try_files` has `$uri/`) a directory with an index.", "Useful for several front controllers.";
         "redirect": OptionKind::Text, "", "Redirects the client to this path or URL.", "Useful for pages that have moved.";
         "status": OptionKind::Integer(300, 399), "302", "The status of the redirect: 301, 302, 303, 307 or 308.", "Browsers remember a 301 for ever.";
         "rewrite": OptionKind::Text, "", "Handles the request as if it were for this path; the query is kept.", "Useful for scripts that expect other paths.";
         "deny": OptionKind::Integer(400, 499), "", "Refuses the request with 403, 404 or 410.", "Useful for areas that no client may enter.";
         "cgi": OptionKind::Text, "",
-            "Executes the file at the path as a program, in this pool of mode `cgi`. The file itself is never sent to a client.", "Useful for `/cgi-bin/`.";
+            "Executes the file at the path as a CGI program, in the pool of this name, whose mode is `cgi`. The file itself is never sent to a client.", "Useful for `/cgi-bin/`.";
         "proxy": OptionKind::Texts, "",
-            "Passes the request to another server: `http://127.0.0.1:3000`, `https://HOST`, `h2c://HOST:PORT` or `unix:/path`, including WebSocket. Of several servers the least busy one is used; `weight=N` may follow an address.",
+            "Passes the request to another server: `http://127.0.0.1:3000`, `https://HOST`, `h2c://HOST:PORT` or `unix:/path`. WebSocket connections are passed on, too. If there are several servers, each request goes to the least busy one; `weight=N` may follow an address.",
             "Useful if a part of the site is served by Node, Go or Reverb. See proxy.md.";
         "proxy_timeout": OptionKind::Time(10, DAY), "60s", "How long Howdah waits for the server of `proxy` while that server sends nothing. After that, the client gets 504 `BackendTimeout`; a response that has already begun is cut off. Time in which the client is slow does not count.", "Raise it for servers that need long to respond.";
         "proxy_health": OptionKind::Text, "",
             "A path such as `/up`, which is requested every five seconds. A server that does not respond with 2xx or 3xx gets no requests.", "Useful with several servers.";
         "authorizer": OptionKind::Text, "",
-            "The pool, of mode `fastcgi` or `pool`, whose FastCGI authorizer decides whether a request is allowed. If the authorizer responds with 200, the request is allowed, and the authorizer's `Variable-NAME` headers become variables for PHP. Any other response is sent to the client. The rule applies to the path of the request and to every path that it is rewritten to. These requests are never served from the cache.",
+            "The pool (of mode `fastcgi` or `pool`) whose FastCGI authorizer decides whether a request is allowed. If the authorizer responds with 200, the request is allowed, and the authorizer's `Variable-NAME` headers become variables for PHP. Any other response is sent to the client. The rule applies to the path of the request and to every path that it is rewritten to. Responses to these requests never come from the cache.",
             "Useful for one login before several applications.";
         "authorizer_script": OptionKind::Path, "", "The path of the authorizer's script, if the authorizer is written in PHP.", "Needed for authorizers in PHP.";
         "auth_request": OptionKind::Text, "",
-            "The URL of a server that decides whether a request is allowed, written as for `proxy` but with a path. Howdah sends it a GET request with the client's headers and with `X-Forwarded-Method`, `-Uri` and `-Host`. If the server responds with 2xx, the request is allowed. Any other response is sent to the client. These requests are never served from the cache.",
+            "The URL of a server that decides whether a request is allowed, written as for `proxy` but with a path. Howdah sends it a GET request with the client's headers and with `X-Forwarded-Method`, `-Uri` and `-Host`. If the server responds with 2xx, the request is allowed. Any other response is sent to the client. Responses to these requests never come from the cache.",
             "Useful for single sign-on: Authelia, oauth2-proxy, authentik. See access.md.";
         "auth_request_set": OptionKind::Pairs, "",
-            "Variables for PHP from headers of that response: `{ REMOTE_USER = \"Remote-User\" }`.", "Useful for applications that take the user from the server.";
+            "Variables that PHP gets from the headers of that server's response: `{ REMOTE_USER = \"Remote-User\" }`.", "Useful for applications that take the user from the server.";
         "auth_basic": OptionKind::Text, "",
-            "Asks for a user name and a password (Basic authentication). The text is the realm, which browsers show. PHP gets `REMOTE_USER`, and these requests are never served from the cache.",
+            "Asks for a user name and a password (Basic authentication). The text is the realm, which browsers show. PHP gets `REMOTE_USER`, and responses to these requests never come from the cache.",
             "Useful for protected areas without their own login, such as a staging site. See access.md.";
         "auth_basic_user_file": OptionKind::Path, "",
-            "The file of users and passwords, as `htpasswd` writes it (bcrypt, apr1, SHA-1, crypt). It is read again when it changes, and it is never sent.",
+            "The file of users and passwords, in the format of `htpasswd` (bcrypt, apr1, SHA-1, crypt). It is read again when it changes, and it is never sent.",
             "Needed with `auth_basic`.";
         "auth_basic_group_file": OptionKind::Path, "", "The file of groups, with lines such as `group: user user`.", "Useful for `auth_basic_require`.";
         "auth_basic_require": OptionKind::Texts, "", "The users that are admitted: `user NAME`, `group NAME`. By default all users are admitted.", "Useful for files that several areas share.";
         "limit": OptionKind::Word(&["login"]), "",
-            "`login` limits requests that log in to known applications (`wp-login.php`, `xmlrpc.php`, `/login` …), so the rule needs no paths, methods or parameters. Without `rate`, the limit is `10/m` with a burst of 20.",
+            "`login` limits the requests with which visitors log in to known applications (`wp-login.php`, `xmlrpc.php`, `/login` …), so you do not write paths, methods or parameters. Without `rate`, the limit is `10/m` with a burst of 20.",
             "Useful for sites with passwords that can be guessed. See limits.md.";
         "rate": OptionKind::Text, "",
             "The number of requests that one client may send: `10/s`, `30/m`, `100/h`; further requests get 429 `ClientLimited`.",
             "Useful for log-in pages, searches and APIs. See limits.md.";
         "burst": OptionKind::Integer(0, 1_000_000), "",
-            "How many requests may arrive at once in addition to the first one, like nginx' `burst` with `nodelay`. The default is the number of `rate` minus one.", "Useful for pages with many parts.";
+            "How many requests may arrive at once in addition to the first one, like nginx' `burst` with `nodelay`. The default is one less than the number in `rate`.", "Useful for pages with many parts.";
         "connections": OptionKind::Integer(1, 1_000_000), "",
             "The number of requests of one client that may be in progress at the same time, like nginx' `limit_conn`; further requests get 429 `ClientLimited`.",
             "Useful for downloads and streams.";
         "processes": OptionKind::Integer(1, 100_000), "",
             "The number of PHP processes that one client may use at the same time. Further requests of the client wait.",
-            "Useful for slow pages that crawlers find. See limits.md.";
+            "Useful for slow pages that crawlers request. See limits.md.";
         "limit_by": OptionKind::Text, "address",
             "What counts as one client: `address`, `network /24 /56` (prefix lengths of IPv4 and IPv6), `header NAME`, `cookie NAME`, or `all` clients together.",
             "Useful for APIs with keys, and crawlers with many addresses.";
         "return": OptionKind::Integer(200, 599), "", "Responds with this status and `body`.", "Useful for health checks and `robots.txt`.";
         "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for short texts, such as `robots.txt`.";
         "pool": OptionKind::Text, "", "The pool that runs scripts at these paths. If several such rules match, the last one applies.", "Useful to run a part of a site in mode `worker`.";
-        "set_header": OptionKind::Pairs, "", "Headers that are replaced in every response: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
-        "add_header": OptionKind::Pairs, "", "Headers that are added, in the same way.", "Useful for headers that may repeat, such as `Link`.";
-        "cache_control": OptionKind::Text, "", "The `Cache-Control` of files. If several such rules match, the first one applies. Scripts set this header themselves.", "Useful for assets with versions in their names.";
-        "type": OptionKind::Text, "", "The `Content-Type` of files, or of `body` (default `text/plain; charset=utf-8`).", "Useful for files without an extension.";
+        "set_header": OptionKind::Pairs, "", "Headers that Howdah sets in every response, replacing those of the same name: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
+        "add_header": OptionKind::Pairs, "", "Headers that Howdah adds to every response, even if it already has one of the same name. Error pages get them as with `set_header`.", "Useful for headers that may repeat, such as `Link`.";
+        "cache_control": OptionKind::Text, "", "The `Cache-Control` header of files. If several such rules match, the first one applies. Scripts set this header themselves.", "Useful for assets with versions in their names.";
+        "type": OptionKind::Text, "", "The `Content-Type` of files, or of `body` (for `body`, the default is `text/plain; charset=utf-8`).", "Useful for files without an extension.";
     }
     "site.rule.not" ANY {
         "path": OptionKind::Text, "", "The same as in a rule.", "Useful for exceptions.";
@@ -694,27 +697,27 @@ options! {
     "job" ANY {
         "name": OptionKind::Text, "", "The name in the log, the status and the metrics.", "Needed without `preset`.";
         "command": OptionKind::Texts, "",
-            "The program (a path, or a name in PATH) and its arguments. `php` runs `howdah php`, so it has the options of that command.",
+            "The program (a path, or a name in PATH) and its arguments. `php` stands for `howdah php`, so it has the options of that command.",
             "Needed without `preset`.";
         "preset": OptionKind::Word(&PRESET_NAMES), "",
             "Runs `wp-cron.php` or `artisan schedule:run` of a site every minute.",
             "Useful for WordPress and Laravel.";
         "directory": OptionKind::Path, ".", "The directory in which the job runs.", "Needed for relative file names.";
         "schedule": OptionKind::Text, "",
-            "Minute, hour, day of month, month and day of week, optionally with the second before them; or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Without a schedule, the job runs all the time, and is started again when it exits.",
+            "The minute, hour, day of month, month and day of week, as in a crontab; a sixth field in front of them is the second. You can also write `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`. Without a schedule, the job runs all the time, and Howdah starts it again when it exits.",
             "Use it instead of cron.";
         "time_zone": OptionKind::Text, "", "The time zone of the schedule, such as `Europe/Berlin`. The default is the zone of the machine.", "Useful for machines that use UTC.";
-        "jitter": OptionKind::Time(0, DAY), "0s", "A scheduled run starts with a random delay of up to this time.", "Useful if many servers run the same job.";
-        "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) run a scheduled job: one of them, or each.",
+        "jitter": OptionKind::Time(0, DAY), "0s", "Each scheduled run is delayed by a random time of up to this value.", "Useful if many servers run the same job.";
+        "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) perform a scheduled run: only one of them, or each.",
             "Use `each` for work on the machine itself.";
         "processes": OptionKind::Integer(1, 1000), "1", "The number of processes that run at the same time, for a job without `schedule`.", "Useful for busy queues.";
         "user": OptionKind::Text, "", "The user of the job's processes. The default is the server's user.", "Useful if the job's files belong to another user.";
         "env": OptionKind::Pairs, "", "`[job.env]`: environment variables of the job.", "Useful for applications that are configured with variables.";
-        "clear_env": OptionKind::OnOff, "on", "`on`: of the server's environment, the job gets only PATH, PHPRC and PHP_INI_SCAN_DIR. `off`: it gets the whole environment of the server.", "Use `off` in containers.";
-        "max_memory": OptionKind::SizeOrOff(16 * M, T), "off", "A process whose resident memory exceeds this size is sent SIGTERM (`JobTooLarge`).", "Useful for code that leaks memory.";
-        "timeout": OptionKind::TimeOrOff(100, 365 * DAY), "off", "A process that runs longer than this time is sent SIGTERM (`JobTimeout`).", "Useful for runs that may hang.";
+        "clear_env": OptionKind::OnOff, "on", "`on`: the job inherits only PATH, PHPRC and PHP_INI_SCAN_DIR from the server's environment. `off`: the job inherits the whole environment of the server.", "Use `off` in containers.";
+        "max_memory": OptionKind::SizeOrOff(16 * M, T), "off", "Howdah sends SIGTERM to a process whose resident memory exceeds this size (`JobTooLarge`).", "Useful for code that leaks memory.";
+        "timeout": OptionKind::TimeOrOff(100, 365 * DAY), "off", "Howdah sends SIGTERM to a process that runs longer than this time (`JobTimeout`).", "Useful for runs that may hang.";
         "stop_timeout": OptionKind::Time(0, DAY), "60s",
-            "How long a process may continue its current work after SIGTERM before it is killed (`JobKilled`). When the server stops, `timeouts.stop` or `timeouts.drain` applies if that is shorter.",
+            "How long a process may continue its current work after SIGTERM before Howdah kills it (`JobKilled`). When the server stops, `timeouts.stop` or `timeouts.drain` applies instead if it is shorter.",
             "Useful for long jobs.";
     }
 }
@@ -799,7 +802,7 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "pool.*",
         "start_servers",
-        "as many processes start as there are cores, within the limits of spare servers",
+        "Howdah starts as many processes as there are cores, within the limits of spare servers",
     ),
     (
         "pool.*",
@@ -845,7 +848,7 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "site",
         "cache_tables",
-        "every write invalidates all pages; name tables whose writes change no page in `cache_ignore_writes`",
+        "every write invalidates all pages; list the tables to which writes change no page in `cache_ignore_writes`",
     ),
     (
         "site",
@@ -860,7 +863,7 @@ const REMOVED_OPTIONS: &[(&str, &str, &str)] = &[
     (
         "site",
         "root_resolution",
-        "links in `root` are checked once per second; to decide yourself when a new release is served, set `root` to the directory of the release and reload",
+        "Howdah checks links in `root` once per second; to decide yourself when a new release is served, set `root` to the directory of the release and reload",
     ),
     (
         "site",

@@ -107,7 +107,7 @@ pub fn explain(key: &str) -> Result<String, String> {
     }
     let mut out = format!("No option is called `{}`.", key.escape_debug());
     if !words.is_empty() {
-        out += " Words of other programs that contain it:\n";
+        out += " Names from other programs that contain it:\n";
         for (word, foreign) in words {
             let _ = writeln!(out, "{word} ({}): {}", foreign.program, foreign.advice);
         }
@@ -221,12 +221,12 @@ mod tests {
             (
                 "client_max_body_size",
                 &[
-                    "it is a word of nginx: use `max_body_size`",
+                    "it comes from nginx: use `max_body_size`",
                     "\nsite.max_body_size: ",
                 ][..],
             ),
-            ("gzip", &["word of nginx", "\ncompression.codings: "]),
-            ("session", &["word of php.ini", "\nsite.php_value: "]),
+            ("gzip", &["it comes from nginx", "\ncompression.codings: "]),
+            ("session", &["it comes from php.ini", "\nsite.php_value: "]),
             (
                 "404",
                 &[

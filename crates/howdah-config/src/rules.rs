@@ -93,7 +93,7 @@ pub(super) fn given_pattern(section: &ConfigSection<'_>) -> Option<Option<PathPa
         [] => return Some(None),
         [key] => key,
         [first, ..] => {
-            let message = format!("only one of {} is possible here", given.join(", "));
+            let message = format!("only one of {} is allowed here", given.join(", "));
             file.mistake(section.place_of(first), message);
             return None;
         }
@@ -228,29 +228,26 @@ fn check_actions(section: &ConfigSection<'_>) -> Option<Option<&'static str>> {
         ("auth_basic_require", "auth_basic"),
     ] {
         if section.has(key) && !section.has(of) {
-            mistake(
-                key,
-                format!("{key}: is possible only in a rule with `{of}`"),
-            );
+            mistake(key, format!("{key}: is allowed only in a rule with `{of}`"));
         }
     }
     if section.has("burst") && !section.has("rate") && !section.has("limit") {
         mistake(
             "burst",
-            "burst: is possible only in a rule with `rate` or `limit`".to_owned(),
+            "burst: is allowed only in a rule with `rate` or `limit`".to_owned(),
         );
     }
     if section.has("limit_by") && given(&LIMIT_KEYS).is_empty() {
         let of = LIMIT_KEYS.map(|key| format!("`{key}`")).join(", ");
         mistake(
             "limit_by",
-            format!("limit_by: is possible only in a rule with {of}"),
+            format!("limit_by: is allowed only in a rule with {of}"),
         );
     }
     if types_files && !actions.is_empty() {
         mistake(
             "type",
-            "type: is possible only for files, or in a rule with `return`".to_owned(),
+            "type: is allowed only in a rule about files, or together with `return`".to_owned(),
         );
     }
     let is_about_files = section.has("cache_control") || types_files;

@@ -152,7 +152,7 @@ impl SiteClaims {
         let before = self.addresses.len();
         self.addresses.extend(addresses);
         if self.addresses.len() == before && site.hosts.is_empty() {
-            let message = "hosts: without hosts, no request reaches this site, because the first site handles all names that no site has";
+            let message = "hosts: without hosts, no request reaches this site, because requests for hosts that no site lists go to the first site";
             section.file().advise(section.place.clone(), message);
         }
     }

@@ -126,7 +126,7 @@ impl ConfigSource {
                 continue;
             }
             if let Some(include) = table.get("include") {
-                let message = format!("include is possible only in {}", self.name());
+                let message = format!("include is allowed only in {}", self.name());
                 mistakes.add_mistake(include.span(), message);
             }
             self.merge(&mut all, table, "", mistakes);
@@ -229,7 +229,7 @@ fn syntax_error(
             (
                 line,
                 place,
-                format!("a text needs quotes: {key} = {value:?}"),
+                format!("a string needs quotes: {key} = {value:?}"),
             )
         }
         None => (line, span, message.to_owned()),
@@ -389,7 +389,7 @@ mod tests {
                 "{}:4:1: unknown key `include` in [site]",
                 at("sites.d/c.toml")
             ),
-            format!("{d}:1:11: include is possible only in {main}"),
+            format!("{d}:1:11: include is allowed only in {main}"),
         ];
         assert_eq!(said.len(), expected.len(), "{}", said.join("\n"));
         for (said, expected) in said.iter().zip(&expected) {
@@ -406,11 +406,11 @@ mod tests {
         for (line, expected) in [
             (
                 "listen = 127.0.0.1:8600",
-                "howdah.toml:1:10: a text needs quotes: listen = \"127.0.0.1:8600\"\n",
+                "howdah.toml:1:10: a string needs quotes: listen = \"127.0.0.1:8600\"\n",
             ),
             (
                 "user = www-data  ",
-                "howdah.toml:1:8: a text needs quotes: user = \"www-data\"\n",
+                "howdah.toml:1:8: a string needs quotes: user = \"www-data\"\n",
             ),
         ] {
             let said = said(line);

@@ -294,10 +294,10 @@ fn record_global_line(line: &FpmLine, ledger: &ImportLedger) {
         }
         "process.max" => ledger.mark_missing(
             line.id,
-            "each pool has its own max_children: choose values whose sum the machine can run",
+            "each pool has its own max_children: choose values so that the machine can run all processes at the same time",
         ),
         "rlimit_files" | "rlimit_core" => {
-            ledger.mark_missing(line.id, "use LimitNOFILE= and LimitCORE= of howdah.service")
+            ledger.mark_missing(line.id, "use LimitNOFILE= and LimitCORE= in howdah.service")
         }
         _ => {}
     }

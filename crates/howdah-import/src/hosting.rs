@@ -87,7 +87,7 @@ impl SiteHosting {
     pub fn default_remark<'p>(&self, place_of: impl Fn(usize) -> &'p SourceLine) -> Option<String> {
         let by = place_of(self.overridden_by?);
         Some(format!(
-            "at each address, {by} handles requests for hosts that no site names"
+            "at each address, {by} handles requests for hosts that no site lists"
         ))
     }
 
@@ -95,9 +95,9 @@ impl SiteHosting {
     pub fn write(&self, table: &mut TomlTable) {
         let default = match self.has_own_listen {
             true => {
-                "The first site at an address handles requests there for hosts that no site names."
+                "The first site at an address handles requests there for hosts that no site lists."
             }
-            false => "The first site handles requests for hosts that no site names.",
+            false => "The first site handles requests for hosts that no site lists.",
         };
         if self.is_default {
             table.comment(default);
@@ -270,7 +270,7 @@ impl Hosting {
             Some(other) => {
                 let by = place_of(other);
                 format!(
-                    "no request reaches this server: {by} handles requests for hosts that no site names"
+                    "no request reaches this server: {by} handles requests for hosts that no site lists"
                 )
             }
             None => "no request reaches this server".to_owned(),

@@ -25,7 +25,7 @@ pub fn missing_link(root: &str, path: &str, target: &str) -> Option<MissingLink>
     }
     let hides = !Path::new(root).is_dir() || Path::new(&link).symlink_metadata().is_ok();
     let then = match hides {
-        true => ", then remove the rule that closes it here",
+        true => ", then remove the rule that denies access to it",
         false => "",
     };
     let need = format!(

@@ -82,14 +82,12 @@ pub fn private_access_rule(
     }
     let when = RuleCondition::none_of(vec![RuleCondition::clients(from)]);
     let mut rule = when.rule("deny", 403, place);
-    rule.comment(
-        "The address of the old server is private, but it is part of a public address here.",
-    );
+    rule.comment("The old server had a private address. Here, a public address includes it.");
     Some(rule)
 }
 
 /// The remark in the list for a server that needs [`private_access_rule`].
-pub const PRIVATE_REMARK: &str = "only clients of this machine or of private networks are allowed, because its own address is private";
+pub const PRIVATE_REMARK: &str = "only clients on this machine or in private networks are allowed, because the server's own address is private";
 
 /// Removes the TLS addresses of a server that has neither a certificate nor a name for which Howdah could order one.
 /// Returns the remark for the list if there were any such addresses, with which the old server does not start.
@@ -103,7 +101,7 @@ pub fn remove_tls_without_certificate(
     }
     listens.retain(|listen| !listen.tls);
     Some(
-        "its addresses with TLS have no certificate, and it has no name for which Howdah could order one",
+        "the server has no certificate for its TLS addresses, and no name for which Howdah could order one",
     )
 }
 

@@ -39,7 +39,7 @@ pub fn add_all_pools(pools: &[FpmPool], config: &mut TargetConfig, ledger: &Impo
             if !is_pool_wide_setting(&name) {
                 set_pair_if_absent(pairs.entry("php_value").or_default(), name, value);
                 if line.key.starts_with("php_admin") {
-                    let remark = "scripts may change this setting; to prevent that, set it in php_admin_value of the sites that use the pool";
+                    let remark = "scripts may change this setting; to prevent that, set it in `php_admin_value` in the sites that use the pool";
                     ledger.mark_different(line.id, remark);
                 }
             }
@@ -290,7 +290,7 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
             "Howdah has no chroot: use another user, and open_basedir in php_admin_value",
         ),
         ("pm.status_path" | "pm.status_listen", _) => {
-            ledger.mark_missing(line.id, "use howdah status, or path of [status]");
+            ledger.mark_missing(line.id, "use `howdah status`, or `path` in [status]");
         }
         ("ping.path" | "ping.response", _) => {
             ledger.mark_missing(
@@ -301,14 +301,14 @@ fn translate_line(line: &FpmLine, dynamic: bool, table: &mut TomlTable, ledger: 
         ("access.log" | "access.format" | "access.suppress_path[]", _) => {
             ledger.mark_missing(
                 line.id,
-                "access of [log] also contains the requests for files",
+                "`access` in [log] also contains the requests for files",
             );
         }
         ("rlimit_files" | "rlimit_core", _) => {
-            ledger.mark_missing(line.id, "use LimitNOFILE= and LimitCORE= of howdah.service");
+            ledger.mark_missing(line.id, "use LimitNOFILE= and LimitCORE= in howdah.service");
         }
         ("apparmor_hat", _) => {
-            ledger.mark_missing_protection(line.id, "use AppArmorProfile= of howdah.service")
+            ledger.mark_missing_protection(line.id, "use AppArmorProfile= in howdah.service")
         }
         _ => {}
     }

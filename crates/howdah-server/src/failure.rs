@@ -300,11 +300,11 @@ impl Failure {
             )
             .into(),
             Failure::ProxyLoop => {
-                "the request has passed through this server repeatedly: a `proxy` rule leads back to it".into()
+                "the request has passed through this server repeatedly: a `proxy` rule sends it back to this server".into()
             }
             Failure::Purge(refused) => refused.message().into(),
             Failure::ClientTooSlow => {
-                "the client read the response too slowly: more slowly than limits.min_rate allows, or too slowly while the script waited for the client".into()
+                "the client read the response more slowly than limits.min_rate allows, or too slowly while the script waited for the client".into()
             }
             Failure::EncoderFailed(error) => format!("the response could not be compressed: {error}").into(),
             _ => "".into(),

@@ -415,8 +415,8 @@ deny = 404
         "a.toml:13:8: root: cannot serve the directory nowhere: No such file or directory (os error 2)\n",
         "a.toml:14:8: pool: there is no [pool.wwww]; did you mean `www`?\n",
         "a.toml:15:10: hosts: `exa mple.org` is not a host",
-        "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write invalidates all pages; name tables whose writes change no page in `cache_ignore_writes`\n",
-        "only one of path, prefix is possible here\n",
+        "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write invalidates all pages; list the tables to which writes change no page in `cache_ignore_writes`\n",
+        "only one of path, prefix is allowed here\n",
         "a rule needs one of redirect, rewrite, deny,",
         "a.toml:24:9: regex: unclosed group\n",
     ] {
@@ -455,7 +455,7 @@ fn certificate_is_not_ordered_for_a_site_without_tls() {
          [[site]]\nhosts = \"admin.test\"\nroot = \"web\"\nlisten = \"127.0.0.1:8443 tls\"\n",
     );
     assert_eq!(code, 0, "{said}");
-    let ordered = "a certificate from the local authority for admin.test; ";
+    let ordered = "the local authority issues certificates for admin.test; ";
     assert!(said.contains(ordered), "{said}");
 }
 
@@ -509,7 +509,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "listen = \"127.0.0.1:80 owner=root\"",
-            "listen: owner= is possible only for unix sockets",
+            "listen: owner= is allowed only for unix sockets",
         ),
         (
             "listen = \"unix:/tmp/a.sock group=no-such-group\"",
@@ -595,7 +595,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[[site]]\nroot = \"web\"\n[[site.rule]]\nglob = \"*.css\"\ntype = \"text/css\"\ndeny = 404",
-            "type: is possible only for files, or in a rule with `return`",
+            "type: is allowed only in a rule about files, or together with `return`",
         ),
         (
             "[[site]]\nroot = \"web\"\n[[site.rule]]\nglob = \"*.css\"\ncache_control = \"no-cache\"\nmethods = \"GET\"",
@@ -830,7 +830,7 @@ fn proxy_rules_report_what_is_wrong_with_their_servers() {
         "4:28: proxy: `grpc://x`: expected `http://127.0.0.1:3000`",
         "4:40: proxy: `http://x/app`: only a host and a port are possible here",
         "5:16: proxy_health: expected a path such as `/up`",
-        "8:17: proxy_timeout: is possible only in a rule with `proxy`",
+        "8:17: proxy_timeout: is allowed only in a rule with `proxy`",
         "10:9: proxy: the list is empty",
         "13:16: auth_request: cannot be combined with if_missing",
         "13:16: auth_request: `verify`: expected `http://",
@@ -946,7 +946,7 @@ fn domain_without_an_https_address_is_a_mistake() {
     let (code, _, err) = run(howdah(words).current_dir(&scratch.0));
     assert_eq!(code, 3, "{err}");
     assert!(
-        err.contains("--domain a.test: no address is for HTTPS"),
+        err.contains("--domain a.test: no address uses HTTPS"),
         "{err}"
     );
 }
@@ -986,12 +986,12 @@ fn esi_table_names_fragments_and_needs_the_page_cache() {
         (
             "",
             "paths = \"symfony\"\n",
-            "esi: tags are processed with the page cache alone; set `cache`",
+            "esi: Howdah processes ESI tags only if the page cache is on; set `cache`",
         ),
         (
             "cache = \"off\"\n",
             "paths = \"symfony\"\n",
-            "with the page cache alone",
+            "only if the page cache is on",
         ),
         (on, "", "paths: name the URLs that pages may include"),
         (

@@ -64,7 +64,7 @@ fn environment_mistake_stops_the_start_and_howdah_php_has_the_settings() {
     check.envs(variables()).env("HOWDAH_LISTN", ":1");
     let (code, _, errors) = run(&mut check);
     assert_eq!(code, 3, "{errors}");
-    let why = "HOWDAH_LISTN: no option has this variable; did you mean HOWDAH_LISTEN?";
+    let why = "HOWDAH_LISTN: no option can be set with this variable; did you mean HOWDAH_LISTEN?";
     assert!(errors.contains(why), "{errors}");
     let mut php = std::process::Command::new(HOWDAH_PROGRAM);
     php.args(["php", "-r", "echo ini_get('upload_max_filesize');"]);

@@ -20,35 +20,35 @@ fn keys_of_other_servers_name_the_option_of_ours() {
     for (line, expected) in [
         (
             "client_max_body_size = \"64m\"",
-            "a.toml:3:1: unknown key `client_max_body_size` in [site]; it is a word of nginx: use `max_body_size` in [[site]]",
+            "a.toml:3:1: unknown key `client_max_body_size` in [site]; it comes from nginx: use `max_body_size` in [[site]]",
         ),
         (
             "server_name = \"a.org\"",
-            "it is a word of nginx: use `hosts` in [[site]]",
+            "it comes from nginx: use `hosts` in [[site]]",
         ),
         (
             "DocumentRoot = \"/srv\"",
-            "it is a word of Apache: use `root` in [[site]]",
+            "it comes from Apache: use `root` in [[site]]",
         ),
         (
             "reverse_proxy = \"localhost:3000\"",
-            "it is a word of Caddy: use a [[site.rule]] with `proxy",
+            "it comes from Caddy: use a [[site.rule]] with `proxy",
         ),
         (
             "upload_max_filesize = \"64M\"",
-            "it is a word of php.ini: write `php_value = { upload_max_filesize",
+            "it comes from php.ini: write `php_value = { upload_max_filesize",
         ),
         (
             "session.gc_maxlifetime = 60",
-            "unknown key `session` in [site]; it is a word of php.ini: write PHP settings in [site.php_value]",
+            "unknown key `session` in [site]; it comes from php.ini: write PHP settings in [site.php_value]",
         ),
         (
             "[pool.www]\npm.max_children = 5",
-            "pm: expected `static`, `dynamic` or `ondemand`, found a table; it is a word of php-fpm: use `max_children` in [pool.NAME]",
+            "pm: expected `static`, `dynamic` or `ondemand`, found a table; it comes from php-fpm: use `max_children` in [pool.NAME]",
         ),
         (
             "[pool.www]\nslowlog = \"/var/log/slow\"",
-            "it is a word of php-fpm: slow requests are in the error log",
+            "it comes from php-fpm: slow requests are in the error log",
         ),
     ] {
         let said = check_site(line);

@@ -139,7 +139,7 @@ impl LabError {
 
 impl From<NoFreePorts> for LabError {
     fn from(NoFreePorts { count, error }: NoFreePorts) -> LabError {
-        LabError::file(format!("{count} ports in a row on 127.0.0.1"))(error)
+        LabError::file(format!("{count} consecutive free ports on 127.0.0.1"))(error)
     }
 }
 

@@ -254,7 +254,7 @@ pub fn build_table(
 
 fn omitted_sentence(suite: &Suite, budget: &RunBudget, left: &IncompleteCell) -> String {
     format!(
-        "LeftOut: the time limit was reached: {} at {} has {} of {} blocks; --full has no time limit.",
+        "LeftOut: the time limit was reached: for {} at {}, only {} of {} blocks were measured; --full has no time limit.",
         suite.pages[left.cell.page].name,
         formatting::plural(
             left.cell.level().unwrap_or_default().into(),

@@ -1,13 +1,16 @@
 //! Edge side includes (ESI 1.0): tags in a page that the front replaces, for example by the responses to other requests.
 //!
 //! - [`parser`]: finds the tags in a page, in pieces of any size.
+//! - [`deflated`]: the texts between the tags, compressed once for all deliveries.
 //! - [`rules`]: a site's settings: which URLs may be included.
 //!
 //! This module says what a page contains. Whether and how a fragment is requested is decided by the caller.
 
+pub mod deflated;
 pub mod parser;
 pub mod rules;
 
+pub use deflated::{DeflatedText, DeflatedTexts};
 pub use parser::{EsiInclude, EsiParser, EsiPart, parse_page};
 pub use rules::{EsiPath, EsiRules};
 

@@ -47,7 +47,7 @@ pub struct CachePurgeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: ServerTarget,
-    /// Paths or URLs, with any query; `*` at the end matches everything that begins with the part before it
+    /// Paths or URLs, each with all its queries; a `*` at the end stands for any ending
     pub urls: Vec<String>,
     /// Pages with this tag; may be repeated
     #[arg(long)]
@@ -71,7 +71,7 @@ pub struct CacheExplainArguments {
     pub target: ServerTarget,
     /// Path or URL
     pub url: String,
-    /// Header of the request, for example `Cookie: a=b`; may be repeated
+    /// Header to add to the request, for example `Cookie: a=b`; may be repeated
     #[arg(short = 'H', long, value_name = "LINE")]
     pub header: Vec<String>,
     /// Print JSON

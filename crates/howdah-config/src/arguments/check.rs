@@ -14,8 +14,8 @@ pub struct CheckArguments {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Explain a configuration key, such as `queue_size`; a part of the key is enough. Any other word, such as `upload`
-    /// or `client_max_body_size`, is searched for in the descriptions and among the words of nginx, Apache, Caddy,
-    /// php-fpm and php.ini
+    /// or `client_max_body_size`, is searched for in the descriptions and among the directives and settings of nginx,
+    /// Apache, Caddy, php-fpm and php.ini
     #[arg(long, value_name = "WORD")]
     pub explain: Option<String>,
     /// Print the JSON Schema of configuration files, with which editors complete and check them
@@ -37,7 +37,7 @@ pub struct ExplainArguments {
     /// Configuration file [default: howdah.toml; without one, the application in the current directory]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Header of the request, for example `Cookie: a=b`; may be repeated
+    /// Header to add to the request, for example `Cookie: a=b`; may be repeated
     #[arg(short = 'H', long, value_name = "LINE")]
     pub header: Vec<String>,
     /// Method of the request

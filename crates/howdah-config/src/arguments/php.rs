@@ -38,8 +38,8 @@ pub struct PhpArguments {
     /// Notify only the site of this name [default: all sites with a page cache]
     #[arg(long)]
     pub site: Option<String>,
-    /// Use the PHP, the php.ini and the settings of this pool of --config, or of a server without a configuration
-    /// [default: those of the command line]
+    /// Use the PHP, the php.ini and the settings of this pool in the file of --config, or of the default pool `www`
+    /// without a file [default: those of the command line]
     #[arg(long, value_name = "NAME")]
     pub pool: Option<String>,
     /// php.ini to use instead of the one that PHP would find

@@ -45,7 +45,7 @@ pub struct ServeArguments {
     /// PHP setting, like php's own -d; may be repeated
     #[arg(short = 'd', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
-    /// Environment variable of PHP, in every pool; NAME alone passes the server's own value on; may be repeated
+    /// Environment variable of PHP, in every pool; NAME alone passes on the value that the server has; may be repeated
     #[arg(long, value_name = "NAME[=VALUE]")]
     #[serde(default)]
     pub env: Vec<String>,

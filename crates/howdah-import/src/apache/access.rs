@@ -279,7 +279,7 @@ fn translate_other_restriction(
         "authmerging" => match line.arg(0).eq_ignore_ascii_case("or") {
             true => context.ledger.mark_different(
                 line.id,
-                "clients must meet all of the requirements, not just one",
+                "a client must now meet all of the requirements, whereas one was enough before",
             ),
             false => context.ledger.mark_carried(line.id),
         },
@@ -392,17 +392,18 @@ fn password_rule(
     let word =
         |name: &str| auth(name).map_or(String::new(), |line| line.arg(0).to_ascii_lowercase());
     if word("authtype") != "basic" {
-        return Err("use Basic authentication: `auth_basic` of a rule".to_owned());
+        return Err("use Basic authentication: `auth_basic` in a rule".to_owned());
     }
     let provider = auth("authbasicprovider");
     if provider.is_some_and(|line| line.args != ["file"]) {
         return Err(
-            "put users and passwords into a file: `auth_basic_user_file` of a rule".to_owned(),
+            "put users and passwords into a file, and name it in `auth_basic_user_file` in a rule"
+                .to_owned(),
         );
     }
     let path = |name: &str| auth(name).map(|line| (line, context.server.path(line.arg(0))));
     let Some((file, users)) = path("authuserfile") else {
-        return Err("there is no AuthUserFile: set `auth_basic_user_file` of a rule".to_owned());
+        return Err("there is no AuthUserFile: set `auth_basic_user_file` in a rule".to_owned());
     };
     let name = auth("authname").map_or("Restricted", |line| line.arg(0));
     let mut rule = when.rule("auth_basic", name, &line.place);
@@ -410,7 +411,7 @@ fn password_rule(
     if require.iter().any(|who| who.starts_with("group ")) {
         let Some((file, groups)) = path("authgroupfile") else {
             return Err(
-                "there is no AuthGroupFile: set `auth_basic_group_file` of a rule".to_owned(),
+                "there is no AuthGroupFile: set `auth_basic_group_file` in a rule".to_owned(),
             );
         };
         rule.set("auth_basic_group_file", groups, Some(&file.place));

@@ -100,7 +100,10 @@ fn translate_alias(
         .iter()
         .any(|(known, own)| known == url && *own != target)
     {
-        return ledger.mark_irrelevant(line.id, "another line decides where this path leads");
+        return ledger.mark_irrelevant(
+            line.id,
+            "another directive maps this path to a different directory",
+        );
     }
     let when = RuleCondition::paths(PathMatch::segment_prefix(url));
     map_directory(context, stages, line, url, &target, &when);

@@ -180,13 +180,16 @@ fn method_condition(test: &VariableTest) -> Result<RuleCondition, String> {
     let plain = |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
     match methods.iter().all(plain) {
         true => Ok(RuleCondition::methods(methods)),
-        false => Err("rules can only compare the method with names of methods".to_owned()),
+        false => Err(
+            "a rule can compare the method only with a list of methods, such as GET and POST"
+                .to_owned(),
+        ),
     }
 }
 
 /// Translates addresses, and prefixes of addresses such as `^192\.0\.2\.`.
 fn address_condition(test: &VariableTest) -> Result<RuleCondition, String> {
-    let need = || "use addresses and networks: `from` of a rule".to_owned();
+    let need = || "use `from` in a rule, with addresses and networks".to_owned();
     let texts = match test {
         VariableTest::Equals(text, _) => vec![text.clone()],
         VariableTest::Matches(text) => {
@@ -222,7 +225,7 @@ fn address_condition(test: &VariableTest) -> Result<RuleCondition, String> {
 
 /// Translates an expression that tests a single query parameter: `^p=(\d+)$`, `(^|&)author=`.
 fn query_condition(test: &VariableTest) -> Result<RuleCondition, String> {
-    let need = || "use `query` of a rule for conditions on parameters".to_owned();
+    let need = || "use `query` in a rule for conditions on parameters".to_owned();
     let VariableTest::Matches(text) = test else {
         return Err(need());
     };
@@ -298,7 +301,7 @@ mod tests {
             (
                 "REMOTE_ADDR",
                 "^192",
-                "use addresses and networks: `from` of a rule",
+                "use `from` in a rule, with addresses and networks",
             ),
             ("REQUEST_METHOD", "^(GET|HEAD)$", "GET HEAD"),
             (
@@ -309,7 +312,7 @@ mod tests {
             (
                 "QUERY_STRING",
                 "union.*select",
-                "use `query` of a rule for conditions on parameters",
+                "use `query` in a rule for conditions on parameters",
             ),
             ("ENV:REDIRECT_STATUS", "^$", "Always(true)"),
             ("TIME_HOUR", "^1", "rules cannot check %{TIME_HOUR}"),

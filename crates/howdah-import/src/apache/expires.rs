@@ -75,7 +75,7 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
             let Some(time) = parse_seconds(line.arg(1)) else {
                 context.ledger.mark_missing(
                     line.id,
-                    "use cache_control of a rule, with max-age in seconds",
+                    "use `cache_control` in a rule, with max-age in seconds",
                 );
                 continue;
             };
@@ -89,7 +89,7 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
             if endings.is_empty() {
                 context
                     .ledger
-                    .mark_irrelevant(line.id, "no file has this type here");
+                    .mark_irrelevant(line.id, "no file that Howdah sends has this type");
                 continue;
             }
             context.ledger.mark_different(
@@ -122,7 +122,7 @@ pub fn write_expires(context: &HostContext<'_, '_>, stages: &mut StagedRules) {
                 }
                 None => context.ledger.mark_missing(
                     line.id,
-                    "use cache_control of a rule, with max-age in seconds",
+                    "use `cache_control` in a rule, with max-age in seconds",
                 ),
             }
         }

@@ -84,7 +84,7 @@ fn translate_index(context: &HostContext<'_, '_>, site: &mut SiteTable) {
     if let Some(line) = main {
         match plain.len() == names.len() {
             true => context.ledger.mark_carried(line.id),
-            false => context.ledger.mark_missing(line.id, "index can name only files in the directory; name the script for all other paths in front_controller"),
+            false => context.ledger.mark_missing(line.id, "`index` can name only files in the directory itself; for all other paths, name the script in `front_controller`"),
         }
     }
     if !plain.is_empty() {
@@ -190,7 +190,7 @@ fn translate_body_size(context: &HostContext<'_, '_>, site: &mut SiteTable) {
             Err(_) => {
                 return context
                     .ledger
-                    .mark_missing(line.id, "max_body_size of the site");
+                    .mark_missing(line.id, "set `max_body_size` in the site");
             }
         }
         context.ledger.mark_carried(line.id);
@@ -230,7 +230,7 @@ fn translate_fallback_resource(
         if !leads(line) {
             context.ledger.mark_missing(
                 line.id,
-                "write a rule with if_missing and the path of the script",
+                "write a rule with `if_missing` and the path of the script",
             );
             continue;
         }
@@ -285,7 +285,7 @@ fn translate_types(context: &HostContext<'_, '_>, site: &mut SiteTable, stages: 
                     "utf-8" | "off" => context.ledger.mark_carried(line.id),
                     _ => context.ledger.mark_missing(
                         line.id,
-                        "text files are sent as UTF-8; set another charset in `types` of the site",
+                        "text files are sent as UTF-8; set another charset in `types` in the site",
                     ),
                 },
                 _ => {}
@@ -313,11 +313,11 @@ pub fn translate_error_documents(context: &HostContext<'_, '_>, site: &mut SiteT
                 || page.contains(['?', '%'])
                 || is_script(page)
             {
-                context.ledger.mark_missing(line.id, "error_pages of the site can name only files; the application creates its own error pages");
+                context.ledger.mark_missing(line.id, "`error_pages` in the site can name only files; the application creates its own error pages");
             } else if layer.paths != PathMatch::All {
                 context
                     .ledger
-                    .mark_missing(line.id, "error_pages apply to a whole site");
+                    .mark_missing(line.id, "`error_pages` apply to a whole site");
             } else {
                 site.set_pair_if_absent("error_pages", line.arg(0), page.trim_start_matches('/'));
                 context.ledger.mark_carried(line.id);

@@ -193,7 +193,7 @@ fn translate_limit(line: &Directive, settings: &mut GlobalSettings<'_, '_>) {
             if kib <= 32 {
                 return settings.server.ledger.mark_different(
                     line.id,
-                    "the header of a request may have 32 KiB; header of [limits] changes this",
+                    "the header of a request may have 32 KiB; `header` in [limits] changes this limit",
                 );
             }
             let table = settings.config.section("limits");
@@ -230,7 +230,7 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
         )
     }) {
         if !is_known {
-            let need = "add the proxy to networks of [trusted_proxies] once the proxy sends X-Forwarded-For; until then, every client has the proxy's address";
+            let need = "add the proxy to `networks` in [trusted_proxies] once the proxy sends X-Forwarded-For; until then, every client has the proxy's address";
             ledger.mark_missing_protection(line.id, need);
             continue;
         }
@@ -240,7 +240,7 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
                 Some(_) => {}
                 None => ledger.mark_missing_protection(
                     line.id,
-                    "networks of [trusted_proxies] can contain only addresses and networks",
+                    "`networks` in [trusted_proxies] can contain only addresses and networks",
                 ),
             }
         }
@@ -258,7 +258,7 @@ fn translate_remote_ip(all: &[&Directive], settings: &mut GlobalSettings<'_, '_>
                 | "remoteipproxyprotocolexceptions"
         )
     }) {
-        ledger.mark_missing(line.id, "use networks of [trusted_proxies]");
+        ledger.mark_missing(line.id, "use `networks` in [trusted_proxies]");
     }
     if !networks.is_empty() {
         settings.config.section("trusted_proxies").set(

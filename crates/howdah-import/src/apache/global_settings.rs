@@ -24,7 +24,7 @@ impl GlobalSettings<'_, '_> {
         let ledger = self.server.ledger;
         let table = self.config.section(section);
         if table.get(key).is_some_and(|there| *there != value) {
-            let need = format!("all sites share one {key} of [{section}]");
+            let need = format!("all sites share one `{key}` in [{section}]");
             return ledger.mark_missing(line.id, need);
         }
         table.set(key, value, Some(&line.place));

@@ -95,7 +95,7 @@ fn translate_header(
         );
     }
     if has_format_specifier(value) {
-        return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed value");
+        return ledger.mark_missing(line.id, "use `set_header` in a rule, with a fixed value");
     }
     if is_hsts
         && matches!(action.as_str(), "set" | "add" | "append" | "setifempty")
@@ -122,7 +122,7 @@ fn translate_header(
         "add" | "append" | "merge" if is_list => ("add_header", value),
         "add" | "append" | "merge" => ("set_header", value),
         "unset" => ("set_header", String::new()),
-        _ => return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed value"),
+        _ => return ledger.mark_missing(line.id, "use `set_header` in a rule, with a fixed value"),
     };
     let pairs = TomlValue::Pairs(vec![(name.to_owned(), value)]);
     stages.push(RuleStage::Headers, when.rule(key, pairs, &line.place));

@@ -25,7 +25,8 @@ pub struct HostContext<'w, 'a> {
 }
 
 /// The reason for a line that other sections override.
-const OVERRIDDEN_REASON: &str = "other sections set this for all of these files";
+const OVERRIDDEN_REASON: &str =
+    "other sections override this line for all the files that it applies to";
 
 impl HostContext<'_, '_> {
     /// Records that other sections override the line.

@@ -34,7 +34,7 @@ fn reason(topic: IrrelevantTopic) -> &'static str {
         IrrelevantTopic::Http2 => PROTOCOL,
         IrrelevantTopic::Listings => "Howdah does not list directories",
         IrrelevantTopic::Logging => LOGGING,
-        IrrelevantTopic::Measures => "howdah status shows this",
+        IrrelevantTopic::Measures => "`howdah status` shows this",
         IrrelevantTopic::NameBasedHosts => {
             "Howdah chooses the site by the host name at every address"
         }
@@ -75,7 +75,7 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
         ),
         MissingFeature::ChangedAnswers => ("Howdah does not change responses", false),
         MissingFeature::ClientCertificates => {
-            ("use client_ca of [tls], which applies to all sites", true)
+            ("use `client_ca` in [tls], which applies to all sites", true)
         }
         MissingFeature::Conditions => (
             "write rules with these conditions (docs/access.md), or use an .htaccess file: with htaccess = \"on\", Howdah reads `<If>`",
@@ -83,28 +83,33 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
         ),
         MissingFeature::Cookies => ("Howdah sets no cookies of its own", false),
         MissingFeature::DirectoryHosts => ("write one [[site]] for each directory", false),
-        MissingFeature::FastcgiPool => ("use a [pool.NAME] with mode fastcgi or pool", false),
+        MissingFeature::FastcgiPool => {
+            ("use a [pool.NAME] with the mode `fastcgi` or `pool`", false)
+        }
         MissingFeature::Firewall => (
             "put a web application firewall in front of Howdah, or write rules for the most important checks",
             true,
         ),
         MissingFeature::ForwardProxy => ("Howdah has no forward proxy", false),
-        MissingFeature::Limits => ("use rate and connections of a rule (docs/limits.md)", true),
-        MissingFeature::OtherPasswords => (
-            "use auth_basic with a file of passwords, or auth_request",
+        MissingFeature::Limits => (
+            "use `rate` and `connections` in a rule (docs/limits.md)",
             true,
         ),
-        MissingFeature::PageCache => ("use `cache` of the site (docs/cache.md)", false),
+        MissingFeature::OtherPasswords => (
+            "use `auth_basic` with a file of passwords, or `auth_request`",
+            true,
+        ),
+        MissingFeature::PageCache => ("use `cache` in the site (docs/cache.md)", false),
         MissingFeature::ProgramPool => (
-            "use a [pool.NAME] with mode pool, whose command is this program",
+            "use a [pool.NAME] with the mode `pool`, whose `command` is this program",
             false,
         ),
         MissingFeature::RequestSize => (
-            "use header of [limits], and max_body_size of the site",
+            "use `header` in [limits], and `max_body_size` in the site",
             true,
         ),
         MissingFeature::RewriteMap => (
-            "write rules with path and redirect instead of the map",
+            "write rules with `path` and `redirect` instead of the map",
             false,
         ),
         MissingFeature::Scripting => ("write rules, or let the application do this", true),
@@ -114,7 +119,9 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
             "Howdah verifies a server's certificate with the system's authorities (docs/proxy.md)",
             false,
         ),
-        MissingFeature::UpstreamErrors => ("error_pages apply only to Howdah's own errors", false),
+        MissingFeature::UpstreamErrors => {
+            ("`error_pages` apply only to Howdah's own errors", false)
+        }
         MissingFeature::UserDirectories => (
             "write a [[site]], or create a link below the root, for each user",
             false,

@@ -310,7 +310,7 @@ fn server_status_remark(section: &Directive) -> Option<&'static str> {
     let handler = section.inner().iter().find(|d| d.name == "sethandler")?;
     match handler.arg(0).to_ascii_lowercase().as_str() {
         "server-status" | "server-info" | "balancer-manager" | "ldap-status" => {
-            Some("use howdah status, or path of [status]")
+            Some("use `howdah status`, or `path` in [status]")
         }
         _ => None,
     }

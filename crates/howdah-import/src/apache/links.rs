@@ -45,7 +45,7 @@ pub fn translate_options(context: &HostContext<'_, '_>, site: &mut SiteTable) {
             {
                 context
                     .ledger
-                    .mark_missing_protection(line.id, "a site has only one setting `symlinks`");
+                    .mark_missing_protection(line.id, "a site has only one value of `symlinks`");
             }
             for text in &missing {
                 context.ledger.mark_different(line.id, *text);
@@ -71,7 +71,7 @@ pub fn translate_options(context: &HostContext<'_, '_>, site: &mut SiteTable) {
                     .filter(|d| d.name == "options" && Some(&d.place) == place.as_ref())
                 {
                     let need = format!(
-                        "set symlinks = \"{word}\" once the directories of `Alias` are below the root without links"
+                        "set symlinks = \"{word}\" once the directories of `Alias` are real directories below the root, not links"
                     );
                     context.ledger.mark_missing_protection(line.id, need);
                 }

@@ -67,7 +67,7 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
             continue;
         }
         if path.starts_with('|') || path.starts_with("syslog:") || path.contains("${") {
-            ledger.mark_missing(log.id, "access of [log] must be a path, stdout or stderr; the packages' logrotate rule runs `howdah reopen`");
+            ledger.mark_missing(log.id, "`access` in [log] must be a path, stdout or stderr; the packages' logrotate rule runs `howdah reopen`");
             continue;
         }
         main = Some(log);
@@ -129,7 +129,7 @@ pub fn translate_error_logs(all: &[&Directive], settings: &mut GlobalSettings<'_
         let value = match path {
             "/dev/stderr" | "stderr" => "stderr".to_owned(),
             path if path.starts_with(['|', '$']) || path.starts_with("syslog") => {
-                ledger.mark_missing(line.id, "error of [log] must be a path or stderr");
+                ledger.mark_missing(line.id, "`error` in [log] must be a path or stderr");
                 continue;
             }
             path => settings.server.root.join(path).display().to_string(),
@@ -156,7 +156,10 @@ pub fn translate_error_logs(all: &[&Directive], settings: &mut GlobalSettings<'_
             Some("info") => "info",
             Some(word) if word.starts_with("debug") || word.starts_with("trace") => "debug",
             _ => {
-                ledger.mark_irrelevant(line.id, "these are levels of Apache's own modules");
+                ledger.mark_irrelevant(
+                    line.id,
+                    "Howdah does not have the modules to which these levels apply",
+                );
                 continue;
             }
         };

@@ -385,7 +385,7 @@ fn translate_setting(
         return match table {
             "php_admin_value" => ledger.mark_missing_protection(
                 line.id,
-                "use a [[site]] or a pool of its own, because php_admin_value applies to a whole site",
+                "use a [[site]] or a pool of its own, because `php_admin_value` applies to a whole site",
             ),
             _ => ledger.mark_missing(line.id, "use a .user.ini in that directory"),
         };

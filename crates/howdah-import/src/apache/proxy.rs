@@ -91,7 +91,7 @@ fn translate_proxy_pass(
     let found = parse_target(context, words.first().map_or("", String::as_str)).and_then(|target| {
         match keeps_the_path(line, paths, &target.path) {
             true => Ok(target.servers),
-            false => Err(format!("this directive asks the server for {} instead of the path; a rule passes on the path that it matched", target.path)),
+            false => Err(format!("this directive requests {} from the upstream server instead of the path of the request, but a rule with `proxy` passes on the path that it matched", target.path)),
         }
     });
     match found {
@@ -135,7 +135,7 @@ fn translate_proxy_pass(
                 true => context.ledger.mark_carried(line.id),
                 false => context
                     .ledger
-                    .mark_different(line.id, "the server gets the client's Host"),
+                    .mark_different(line.id, "the upstream server gets the client's Host header"),
             }
         }
     }
@@ -292,7 +292,7 @@ pub fn translate_proxy_rewrite(
     match same {
         true => Ok(when.rule("proxy", TomlValue::Texts(found.servers), &line.place)),
         false => Err(format!(
-            "this directive asks the server for {} instead of the path; a rule passes on the path that it matched",
+            "this directive requests {} from the upstream server instead of the path of the request, but a rule with `proxy` passes on the path that it matched",
             found.path
         )),
     }
@@ -306,7 +306,7 @@ fn record_other_directives(context: &HostContext<'_, '_>) {
             match line.name.as_str() {
                 "proxypassreverse" => ledger.mark_irrelevant(
                     line.id,
-                    "the server gets the client's Host, so its redirects name it",
+                    "the upstream server gets the client's Host header, so its redirects already contain that host",
                 ),
                 "proxypassreversecookiedomain" | "proxypassreversecookiepath" => {
                     ledger.mark_missing(
@@ -316,7 +316,7 @@ fn record_other_directives(context: &HostContext<'_, '_>) {
                 }
                 "proxypreservehost" => match line.arg(0).eq_ignore_ascii_case("on") {
                     true => ledger.mark_carried(line.id),
-                    false => ledger.mark_different(line.id, "the server gets the client's Host"),
+                    false => ledger.mark_different(line.id, "the upstream server gets the client's Host header"),
                 },
                 "proxyrequests" => match line.arg(0).eq_ignore_ascii_case("off") {
                     true => ledger.mark_carried(line.id),
@@ -344,7 +344,7 @@ fn record_proxy_section(ledger: &ImportLedger, section: &Directive) {
     section.walk(&mut |d| match closes && restricts_access(d) {
         true => ledger.mark_missing_protection(
             d.id,
-            "write rules with deny and from for the paths that lead to this server",
+            "write rules with `deny` and `from` for the paths that are passed to this server",
         ),
         false => ledger.mark_irrelevant(
             d.id,

@@ -89,7 +89,7 @@ pub fn rewrite_target(text: &str, groups: &[String]) -> Result<String, String> {
                     None if is_escape => out += &format!("%{digit}"),
                     None => {
                         return Err(format!(
-                            "%{digit} is a group of a condition, but a rule has only the groups of its own expression"
+                            "%{digit} refers to a group of a condition, but a rule can refer only to the groups of its own expression"
                         ));
                     }
                 }

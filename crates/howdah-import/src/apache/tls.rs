@@ -117,7 +117,7 @@ fn translate_client_certificates(
     if word == "require" {
         found.denial = Some(RuleCondition::default().rule("deny", 403, &verify.place));
     }
-    let need = "client_ca and verify_client of [tls] apply to all sites; until they are set, access to this site is denied";
+    let need = "`client_ca` and `verify_client` in [tls] apply to all sites; until they are set, access to this site is denied";
     ledger.mark_missing_protection(verify.id, need);
 }
 

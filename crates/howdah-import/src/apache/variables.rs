@@ -155,7 +155,7 @@ pub fn translate_variable(
     if !names.is_empty() && names.iter().all(is_of_apache) {
         return ledger.mark_irrelevant(
             line.id,
-            "this variable is for modules of Apache whose work Howdah does by itself",
+            "this variable controls modules of Apache that Howdah does not need",
         );
     }
     match line.name.as_str() {
@@ -167,10 +167,10 @@ pub fn translate_variable(
             site.set_pair_if_absent("env", line.arg(0), line.arg(1));
             ledger.mark_different(line.id, "getenv() returns the variable as well");
         }
-        "setenv" => ledger.mark_missing(line.id, "env applies to a whole site"),
+        "setenv" => ledger.mark_missing(line.id, "`env` applies to a whole site"),
         "passenv" => ledger.mark_missing(
             line.id,
-            "set the variable, with its value, in env of the pool",
+            "set the variable, with its value, in `env` in the pool",
         ),
         "unsetenv" => ledger.mark_carried(line.id),
         _ if line
@@ -189,7 +189,7 @@ pub fn translate_variable(
             .any(|word| word.to_ascii_lowercase().starts_with("https=on"))
             && line.name.starts_with("setenvif") =>
         {
-            let need = "name these proxies in networks of [trusted_proxies]: Howdah then trusts the scheme that they report, and sets HTTPS for PHP";
+            let need = "add these proxies to `networks` in [trusted_proxies]: Howdah then trusts the scheme that they report, and sets HTTPS for PHP";
             ledger.mark_missing(line.id, need);
         }
         // The condition is carried over where another directive uses the variable.

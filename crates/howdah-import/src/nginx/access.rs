@@ -69,7 +69,7 @@ pub fn translate_access<'a>(
             true => work.ledger.mark_carried(line.id),
             false => work.ledger.mark_different(
                 line.id,
-                "clients must meet all of the requirements, not just one",
+                "a client must now meet all of the requirements, whereas one was enough before",
             ),
         }
     }
@@ -325,7 +325,7 @@ fn translate_auth_request<'a>(
                 work,
                 line,
                 &whens,
-                &format!("auth_request of a rule: {need}; until then, access is denied"),
+                &format!("`auth_request` in a rule: {need}; until then, access is denied"),
             );
         }
     };
@@ -343,7 +343,7 @@ fn translate_auth_request<'a>(
             }
             _ => work.ledger.mark_missing(
                 line.id,
-                "use auth_request_set = { VARIABLE = \"Header\" } of the rule for variables of PHP",
+                "use `auth_request_set = { VARIABLE = \"Header\" }` in the rule to set variables for PHP",
             ),
         }
     }
@@ -360,7 +360,7 @@ fn translate_auth_request<'a>(
     }
     work.ledger.mark_different(
         line.id,
-        "the client gets every response of the authorizer whose status is not 2xx",
+        "if the authorization server does not respond with 2xx, the client gets its response, whatever the status",
     );
 }
 

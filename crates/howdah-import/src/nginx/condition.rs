@@ -126,7 +126,10 @@ fn regex_condition(
         let plain =
             |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
         if !names.iter().all(plain) {
-            return Err("rules can only compare the method with names of methods".to_owned());
+            return Err(
+                "a rule can compare the method only with a list of methods, such as GET and POST"
+                    .to_owned(),
+            );
         }
         return Ok(RuleCondition::methods(names));
     }

@@ -141,7 +141,8 @@ pub fn add_fallback(
     };
     let (path, _) = target.split_once('?').unwrap_or((&target, ""));
     if !has_variables(path) && location_may_refuse(work, path) {
-        let need = format!("access to {path} is limited here, and this would bypass the limit");
+        let need =
+            format!("access to {path} is limited here, and this fallback would bypass the limit");
         return deny_fallback(work, line, when, &need);
     }
     ledger.mark_carried(line.id);

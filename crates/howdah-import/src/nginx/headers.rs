@@ -128,7 +128,7 @@ fn translate_add_header(
     let ledger = work.ledger;
     let (name, value) = (line.arg(0), replace_constants(line.arg(1), &work.constants));
     if has_variables(&value) {
-        return ledger.mark_missing(line.id, "use set_header of a rule, with a fixed value");
+        return ledger.mark_missing(line.id, "use `set_header` in a rule, with a fixed value");
     }
     if !is_settable_header(name) || value.chars().any(char::is_control) {
         return ledger.mark_missing(
@@ -180,7 +180,7 @@ fn translate_expires(
                 _ => {
                     return ledger.mark_missing(
                         line.id,
-                        "use cache_control of a rule, with max-age in seconds",
+                        "use `cache_control` in a rule, with max-age in seconds",
                     );
                 }
             },
@@ -194,7 +194,7 @@ fn translate_expires(
     }
     if words.iter().any(|word| has_variables(word)) {
         for line in fields.iter().chain([&line]) {
-            ledger.mark_missing(line.id, "use cache_control of a rule, with a fixed value");
+            ledger.mark_missing(line.id, "use `cache_control` in a rule, with a fixed value");
         }
         return;
     }
@@ -206,7 +206,7 @@ fn translate_expires(
         paths.rule("cache_control", value, &line.place),
     );
     if paths != *when {
-        let remark = "the header also applies to paths of other locations that nginx prefers, if those locations set none";
+        let remark = "the header also applies to paths for which nginx would use another location, if that location sets no headers";
         ledger.mark_different(line.id, remark);
     }
     for line in fields.iter().chain([&line]) {
@@ -238,7 +238,7 @@ pub fn translate_types(work: &mut ServerTranslation<'_, '_>) {
             "application/octet-stream" => work.ledger.mark_carried(line.id),
             _ => work
                 .ledger
-                .mark_missing(line.id, "use types of the site, for each extension"),
+                .mark_missing(line.id, "use `types` in the site, for each extension"),
         }
     }
     for line in scope.all(&["charset"]) {
@@ -246,7 +246,7 @@ pub fn translate_types(work: &mut ServerTranslation<'_, '_>) {
             true => work.ledger.mark_carried(line.id),
             false => work.ledger.mark_missing(
                 line.id,
-                "text files are sent as UTF-8; set another charset in `types` of the site",
+                "text files are sent as UTF-8; set another charset in `types` in the site",
             ),
         }
     }

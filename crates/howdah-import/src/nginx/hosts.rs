@@ -128,7 +128,7 @@ fn parse_host(name: &str) -> Result<Vec<String>, String> {
         (_, Ok(address)) => Ok(vec![format!("[{address}]")]),
         _ if name.starts_with('[') && name.ends_with(']') => Ok(vec![name]),
         _ => Err(format!(
-            "`{}` cannot be a host: name the hosts, or *.DOMAIN",
+            "`{}` cannot be a host: list the hosts, or write *.DOMAIN",
             name.escape_debug()
         )),
     }

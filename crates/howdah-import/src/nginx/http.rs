@@ -51,7 +51,7 @@ fn translate_error_log(directive: &Directive, context: &mut NginxContext<'_>) {
     match directive.arg(0) {
         "stderr" | "/dev/stderr" => log.set("error", "stderr", Some(&directive.place)),
         path if path.starts_with('/') => log.set("error", path, Some(&directive.place)),
-        _ => return ledger.mark_missing(directive.id, "error of [log] must be a path or stderr"),
+        _ => return ledger.mark_missing(directive.id, "`error` in [log] must be a path or stderr"),
     }
     let level = match directive.arg(1) {
         "debug" => Some("debug"),
@@ -169,7 +169,7 @@ fn translate_timeouts(directives: &[Directive], context: &mut NginxContext<'_>) 
         if table.get(key).is_some_and(|there| *there != value) {
             ledger.mark_missing(
                 directive.id,
-                format!("all sites share one {key} of [{section}]"),
+                format!("all sites share one `{key}` in [{section}]"),
             );
             continue;
         }
@@ -207,7 +207,7 @@ fn translate_access_logs(directives: &[Directive], context: &mut NginxContext<'_
             let need = "all sites share one access log; with access_format = \"extended\" or \"json\", each line names its host";
             ledger.mark_missing(log.id, need);
         } else if log.arg(0).starts_with("syslog:") || log.arg(0).contains('$') {
-            ledger.mark_missing(log.id, "access of [log] must be a path, stdout or stderr");
+            ledger.mark_missing(log.id, "`access` in [log] must be a path, stdout or stderr");
         } else {
             let table = context.config.section("log");
             table.set("access", log.arg(0), Some(&log.place));

@@ -306,12 +306,12 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
             ));
         }
         "fastcgi_hide_header" | "fastcgi_pass_header" | "fastcgi_ignore_headers" => {
-            "to remove a header, use set_header of a rule with an empty value"
+            "to remove a header, use `set_header` in a rule with an empty value"
         }
-        "default_type" => "use types of the site, by extension, or a rule with `type`",
+        "default_type" => "use `types` in the site, by extension, or a rule with `type`",
         "error_log" => "all sites share one error log, whose lines name the site",
         "auth_request" | "auth_request_set" => {
-            return Some(("use auth_request of a rule (docs/access.md)", true));
+            return Some(("use `auth_request` in a rule (docs/access.md)", true));
         }
         "valid_referers"
         | "secure_link"
@@ -324,11 +324,11 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         }
         "ssl_client_certificate" | "ssl_verify_client" | "ssl_crl" => {
             return Some((
-                "client_ca and verify_client of [tls] apply to all sites; lists of revoked certificates are not read",
+                "`client_ca` and `verify_client` in [tls] apply to all sites; lists of revoked certificates are not read",
                 true,
             ));
         }
-        "stub_status" => "use path and allow of [status], whose page shows more",
+        "stub_status" => "use `path` and `allow` in [status], whose page shows more",
         "stream" | "mail" => "Howdah serves only HTTP",
         "if" => "rules have no such condition",
         "upstream" => "no fastcgi_pass or proxy_pass that is carried over names this upstream",
@@ -344,7 +344,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         | "proxy_cookie_path"
         | "proxy_cookie_domain"
         | "proxy_cookie_flags" => {
-            "Howdah passes on the responses of other servers unchanged, apart from set_header"
+            "Howdah passes on the responses of other servers unchanged, except for the headers that set_header changes"
         }
         _ if name.starts_with("proxy_cache") => {
             "Howdah does not store the responses of other servers"
@@ -359,7 +359,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         {
             "Howdah speaks FastCGI to backends"
         }
-        _ if name.starts_with("more_") => "use set_header of a rule instead",
+        _ if name.starts_with("more_") => "use `set_header` in a rule instead",
         _ if name.starts_with("pagespeed")
             || name.contains("_by_lua")
             || name.starts_with("js_") =>

@@ -42,7 +42,7 @@ pub fn parse_zones(directives: &[Directive], ledger: &ImportLedger) -> LimitZone
         };
         let rate = word("rate=").and_then(parse_rate);
         if kind == 'r' && rate.is_none() {
-            ledger.mark_missing_protection(line.id, "use rate = \"10/s\" of a rule");
+            ledger.mark_missing_protection(line.id, "use `rate = \"10/s\"` in a rule");
             continue;
         }
         ledger.mark_carried(line.id);
@@ -69,9 +69,9 @@ fn limit_key(key: &str) -> Result<Option<String>, String> {
         return Ok(Some(format!("cookie {cookie}")));
     }
     match has_variables(key) {
-        true => {
-            Err("limit_by of a rule must be an address, a network, a header or a cookie".to_owned())
-        }
+        true => Err(
+            "`limit_by` in a rule must be an address, a network, a header or a cookie".to_owned(),
+        ),
         false => Ok(Some("all".to_owned())),
     }
 }
@@ -126,7 +126,7 @@ fn translate_limit(work: &mut ServerTranslation<'_, '_>, line: &Directive, when:
     let Some(zone) = zone else {
         return ledger.mark_missing_protection(
             line.id,
-            "use rate or connections of a rule (docs/limits.md)",
+            "use `rate` or `connections` in a rule (docs/limits.md)",
         );
     };
     let mut rule = match (zone.rate, line.arg(1).parse::<u64>()) {
@@ -139,7 +139,10 @@ fn translate_limit(work: &mut ServerTranslation<'_, '_>, line: &Directive, when:
         (_, Ok(number @ 1..=1_000_000)) if !of_requests => {
             when.rule("connections", number, &line.place)
         }
-        _ => return ledger.mark_missing_protection(line.id, "use rate or connections of a rule"),
+        _ => {
+            return ledger
+                .mark_missing_protection(line.id, "use `rate` or `connections` in a rule");
+        }
     };
     if let Some(by) = zone.by {
         rule.set("limit_by", by, None);

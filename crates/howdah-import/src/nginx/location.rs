@@ -55,7 +55,7 @@ impl Location<'_> {
                 Some(Err(why)) => Err(why.clone()),
                 _ => Ok(PathMatch::Regex(self.pattern.clone())),
             },
-            LocationKind::Named => Err("no path leads to this location, only its name".to_owned()),
+            LocationKind::Named => Err("this location has only a name and no path".to_owned()),
         }
     }
 

@@ -102,7 +102,7 @@ pub fn upstream_addresses(upstream: &Directive, ledger: &ImportLedger) -> Vec<St
             "keepalive" | "keepalive_timeout" | "keepalive_requests" | "zone" => {
                 ledger.mark_irrelevant(
                     line.id,
-                    "keep_connections of the pool determines how many connections are kept",
+                    "`keep_connections` in the pool determines whether idle connections are kept open",
                 );
             }
             _ => ledger.mark_missing(line.id, "each request goes to the least busy backend"),
@@ -160,7 +160,7 @@ pub fn translate_params(
             "PHP_FLAG" | "PHP_ADMIN_FLAG" => {
                 ledger.mark_irrelevant(
                     param.id,
-                    "php-fpm does not know this parameter, which has never had an effect",
+                    "php-fpm does not know this parameter, so it has never had an effect",
                 );
             }
             _ if value.contains(|c: char| c.is_ascii_control()) => {

@@ -32,7 +32,7 @@ pub fn translate_proxy_location<'a>(
             .any(|d| d.name == "rewrite" && d.arg(2) == "break");
         match rewrites {
             true => Err(
-                "the path is changed only for this server; a rule passes on the path that it matched"
+                "the path is changed only for the upstream server, but a rule with `proxy` passes on the path that it matched"
                     .to_owned(),
             ),
             false => Ok(servers),
@@ -47,7 +47,7 @@ pub fn translate_proxy_location<'a>(
             match path == location.pattern {
                 true => Ok(servers),
                 false => Err(format!(
-                    "{} becomes {path} for this server; a rule passes on the path that it matched",
+                    "{} becomes {path} for the upstream server, but a rule with `proxy` passes on the path that it matched",
                     location.pattern
                 )),
             }
@@ -56,7 +56,7 @@ pub fn translate_proxy_location<'a>(
             Ok(servers)
         }
         Some(_) => Err(
-            "this directive asks the server for another path; a rule passes on the path that it matched"
+            "this directive requests another path from the upstream server, but a rule with `proxy` passes on the path that it matched"
                 .to_owned(),
         ),
     });
@@ -83,7 +83,7 @@ pub fn translate_proxy_location<'a>(
                             None => ledger.mark_carried(read.id),
                         }
                     }
-                    None => ledger.mark_missing(read.id, "proxy_timeout of the rule"),
+                    None => ledger.mark_missing(read.id, "set `proxy_timeout` in the rule"),
                 }
             }
             work.push(rule);
@@ -94,7 +94,8 @@ pub fn translate_proxy_location<'a>(
                 .any(|d| d.arg(0).eq_ignore_ascii_case("host") && d.arg(1).contains("host"));
             match host {
                 true => ledger.mark_carried(line.id),
-                false => ledger.mark_different(line.id, "the server gets the client's Host"),
+                false => ledger
+                    .mark_different(line.id, "the upstream server gets the client's Host header"),
             }
             for field in fields {
                 record_header(work, field);
@@ -213,13 +214,13 @@ pub fn auth_request_url(
     let line = asked
         .block
         .last("proxy_pass")
-        .ok_or_else(|| format!("{path} does not lead to another server"))?;
+        .ok_or_else(|| format!("{path} is not passed to another server"))?;
     let (servers, own) = parse_servers(work, line)?;
     let [server] = &servers[..] else {
-        return Err("name one server".to_owned());
+        return Err("name exactly one server".to_owned());
     };
     if server.starts_with("unix:") {
-        return Err("name a server with an address".to_owned());
+        return Err("name a server by its address; a unix socket is not possible here".to_owned());
     }
     let own = match (own, asked.kind) {
         (None, _) => path.to_owned(),

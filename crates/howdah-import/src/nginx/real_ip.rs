@@ -26,7 +26,7 @@ pub fn write_trusted_proxies(directives: &[Directive], context: &mut NginxContex
             text => parse_network(text),
         };
         let Some(network) = network else {
-            let need = "networks of [trusted_proxies] can contain only addresses and networks";
+            let need = "`networks` in [trusted_proxies] can contain only addresses and networks";
             ledger.mark_missing_protection(line.id, need);
             continue;
         };
@@ -49,7 +49,7 @@ pub fn write_trusted_proxies(directives: &[Directive], context: &mut NginxContex
     for line in of("real_ip_header").chain(of("real_ip_recursive")) {
         match known {
             true => ledger.mark_carried(line.id),
-            false => ledger.mark_missing(line.id, "use header of [trusted_proxies]"),
+            false => ledger.mark_missing(line.id, "use `header` in [trusted_proxies]"),
         }
     }
     let takes_proxy_headers =

@@ -295,7 +295,7 @@ fn record_named_location(work: &ServerTranslation<'_, '_>, location: &Location<'
     if !ledger.has_outcome(location.block.id) {
         super::hosts::list_block(
             location.block,
-            "no try_files that is carried over leads to this location",
+            "no try_files that was carried over uses this location",
             ledger,
         );
     }

@@ -146,14 +146,14 @@ fn translate_read_timeout(
         return;
     };
     if table.get("mode") != Some(&TomlValue::from("fastcgi")) {
-        let need = "request_terminate_timeout of the pool limits a script's time";
+        let need = "`request_terminate_timeout` in the pool limits a script's time";
         return work.ledger.mark_missing(line.id, need);
     }
     let range = 10..=time::DAY;
     let Some(longest) = time::parse_milliseconds(line.arg(0)) else {
         return work
             .ledger
-            .mark_missing(line.id, "use read_timeout of the pool");
+            .mark_missing(line.id, "use `read_timeout` in the pool");
     };
     let known = match table.get("read_timeout") {
         Some(TomlValue::Text(text)) => time::parse_milliseconds(text).unwrap_or(0),
@@ -200,7 +200,7 @@ fn translate_script_root(work: &mut ServerTranslation<'_, '_>, params: &[&Direct
     }
     let known = pairs.entry("script_root").or_default();
     if known.iter().any(|(h, t)| *h == here && t != there) {
-        let need = "php-fpm would have two names for the same directory in one pool: give this site a pool of its own";
+        let need = "another site in this pool maps the same directory to a different path: give this site a pool of its own";
         return work.ledger.mark_missing(line.id, need);
     }
     if !known.iter().any(|(h, _)| *h == here) {

@@ -260,7 +260,7 @@ impl<'a> ServerTranslation<'_, 'a> {
             .collect();
         if plain.len() < names.len() {
             let need =
-                "index can name only files in the directory itself; use try_files for others";
+                "`index` can name only files in the directory itself; for others, use `try_files`";
             index
                 .iter()
                 .for_each(|line| self.ledger.mark_missing(line.id, need));
@@ -375,7 +375,7 @@ impl<'a> ServerTranslation<'_, 'a> {
         if !matches!(verify.arg(0), "on" | "optional" | "optional_no_ca") {
             return self.ledger.mark_carried(verify.id);
         }
-        let need = "client_ca and verify_client of [tls] apply to all sites; until they are set, access to this site is denied";
+        let need = "`client_ca` and `verify_client` in [tls] apply to all sites; until they are set, access to this site is denied";
         if verify.arg(0) == "on" {
             let rule = RuleCondition::default().rule("deny", 403, &verify.place);
             self.push_at(RuleStage::InternalPaths, rule);

@@ -165,7 +165,7 @@ families! {
         howdah_fleet_confirmation_seconds Histogram [] "Time from a write until all members have confirmed it.";
         howdah_fleet_unheard_writes_total Counter [] "Writes that the other members did not confirm.";
         howdah_fleet_applied_total Counter [] "Purges received from other members.";
-        howdah_fleet_renders_total Counter [name] "Renders shared between members, by outcome.";
+        howdah_fleet_renders_total Counter [name] "Pages that one member rendered for others, by outcome.";
         howdah_cache_disk_entries Gauge [] "Pages and variants on disk.";
         howdah_cache_disk_bytes Gauge [] "Size of the pages and variants on disk.";
         howdah_cache_disk_waiting Gauge [] "Pages that wait to be written to disk.";

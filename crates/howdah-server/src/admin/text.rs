@@ -172,7 +172,7 @@ fn shared_cache(out: &mut String, cache: &SharedCacheStatus) {
         if cache.open {
             ""
         } else {
-            "; not used until the previous pool has finished"
+            "; scripts do not use it until the previous pool has finished its requests"
         }
     );
 }

@@ -178,7 +178,7 @@ mod tests {
         assert!(
             failure("PurgeDenied").contains("Set cache_purge_from or cache_purge_token, or use")
         );
-        assert!(failure("RapidReset").contains("A client was disconnected."));
+        assert!(failure("RapidReset").contains("Howdah has disconnected a client."));
         assert!(failure("JobTimeout").contains("exceeded timeout"));
         assert!(failure("DiskFull").contains("no room"));
         // Both pages have this name; the failure of a request is meant.

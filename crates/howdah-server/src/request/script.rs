@@ -4,8 +4,10 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use howdah_cache::esi::DeflatedTexts;
 use howdah_executor::{ScriptBody, ScriptHead, ScriptRequest, ScriptRole, ScriptRun};
 use howdah_http::memory::allowance;
 use howdah_http::message::ResponseHead;
@@ -27,13 +29,15 @@ use crate::script::stream_permits::StreamPermit;
 use howdah_log::traces::recording::RunnerKind;
 use howdah_site::site::{RefusedAccess, RouteInfo, ScriptTarget};
 
-/// What happens to a response's header before it is sent.
+/// What happens to a response before it is sent.
 #[derive(Clone, Copy)]
 pub(super) struct ResponseEdit<'a> {
     /// Edits the headers by the site's rules.
     pub head: &'a (dyn Fn(&mut ResponseHead) + Sync),
     /// Returns the confirmation to wait for after the edit, if the site has a page cache.
     pub confirmation: Option<ConfirmationSource<'a>>,
+    /// Parts of the body that have been compressed before.
+    pub texts: Option<&'a Arc<DeflatedTexts>>,
 }
 
 impl<'a> ResponseEdit<'a> {
@@ -42,6 +46,7 @@ impl<'a> ResponseEdit<'a> {
         ResponseEdit {
             head,
             confirmation: None,
+            texts: None,
         }
     }
 }
@@ -119,6 +124,7 @@ pub(super) async fn answer(
     let edit = ResponseEdit {
         head: &edit,
         confirmation: bypass.is_some().then_some(&confirmation),
+        texts: None,
     };
     let ended = match esi::rules(ctx) {
         // Boxed because every connection reserves memory for the largest state of this future.
@@ -198,6 +204,7 @@ pub(super) fn relay_response<'a>(
     // This is not an async function, because its arguments would then take up room twice in every connection.
     let mut pump = Pump::new(&ctx.config.pump, ctx.request, edit.head, upload.is_none());
     pump.confirmation = edit.confirmation;
+    pump.texts = edit.texts.cloned();
     if runs_without_client(ctx.request.method()) {
         pump.run_without_client(AbandonedRequest::of_client(
             ctx.client.address.map(network::client_network),

@@ -201,6 +201,7 @@ impl CacheRequest<'_> {
         let edit = script::ResponseEdit {
             head: &edit,
             confirmation: Some(&confirmation),
+            texts: None,
         };
         let mut tee = TeeRun::new(begun.run, first, limit, Some(effects.clone()));
         let ended = match esi::rules(ctx) {

@@ -12,10 +12,13 @@
 //! through all stages, including the compressor.
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use howdah_cache::esi::DeflatedTexts;
 use howdah_executor::{RunEvent, ScriptHead, ScriptRun};
 use howdah_http::memory::allowance;
 use howdah_http::message::{RequestHead, ResponseHead};
@@ -31,8 +34,9 @@ use super::response_sink::ResponseSink;
 use super::spill::SpillError;
 use crate::failure::Failure;
 use crate::gather::Gathered;
+use howdah_site::encoding::policy::{self, CodingChoice};
 use howdah_site::encoding::stream::{self, FlushMode};
-use howdah_site::encoding::{Coding, Encoder, policy};
+use howdah_site::encoding::{Coding, Encoder};
 
 /// How many queued bytes are sent without a flush.
 const SEND_THRESHOLD_BYTES: usize = 64 << 10;
@@ -79,6 +83,8 @@ pub struct Pump<'a> {
     edit: &'a (dyn Fn(&mut ResponseHead) + Sync),
     /// Returns the confirmation to wait for after the edit.
     pub confirmation: Option<ConfirmationSource<'a>>,
+    /// Parts of the body that have been compressed with gzip before.
+    pub texts: Option<Arc<DeflatedTexts>>,
     waiting: Option<Box<UnconfirmedHead>>,
     /// Whether this pump checks for the client's disconnection, which it does not do while the request's body is being
     /// read.
@@ -128,6 +134,7 @@ impl<'a> Pump<'a> {
             request,
             edit,
             confirmation: None,
+            texts: None,
             waiting: None,
             watch_client,
             abandoned: None,
@@ -415,7 +422,7 @@ impl<'a> Pump<'a> {
         };
         if let Some(coding) = coding.filter(|_| !self.has_no_content()) {
             // The length is not passed to the encoder, because the script has only announced it.
-            match Encoder::new(coding, None) {
+            match self.encoder(coding, None) {
                 Ok(encoder) => self.coder = Some(Box::new(ResponseCoder::new(encoder))),
                 Err(error) => {
                     return Err(ResponseOutcome::Failed(Failure::EncoderFailed(
@@ -434,12 +441,31 @@ impl<'a> Pump<'a> {
 
     /// Returns the coding in which the body is sent, and names it in the headers.
     fn coding(&self, head: &mut ResponseHead, length: Option<u64>) -> Option<Coding> {
+        if let Some(choice) = self.gzip_with_texts(head, length) {
+            choice.apply_to(head, true);
+            return Some(Coding::Gzip);
+        }
         let choice = policy::choose(head, self.request, &self.config.encoding, length)?;
         let worth =
             |coding: &Coding| self.has_no_content() || stream::is_worth_encoding(*coding, length);
         let coding = choice.coding.filter(worth);
         choice.apply_to(head, coding.is_some());
         coding
+    }
+
+    /// Chooses gzip, whatever the client prefers, if parts of the body have been compressed with it before.
+    fn gzip_with_texts(&self, head: &ResponseHead, length: Option<u64>) -> Option<CodingChoice> {
+        self.texts.as_ref()?;
+        let encoding = self.config.encoding.only(Coding::Gzip)?;
+        let choice = policy::choose(head, self.request, &encoding, length)?;
+        choice.coding.is_some().then_some(choice)
+    }
+
+    fn encoder(&self, coding: Coding, length: Option<u64>) -> io::Result<Encoder> {
+        match &self.texts {
+            Some(texts) if coding == Coding::Gzip => Ok(Encoder::with_texts(texts.clone())),
+            _ => Encoder::new(coding, length),
+        }
     }
 
     /// Takes uncompressed bytes of a response that has begun.
@@ -556,7 +582,8 @@ impl<'a> Pump<'a> {
         let held = std::mem::take(&mut self.held).into_pieces();
         match coding {
             Some(coding) if !no_content => {
-                let encoder = Encoder::new(coding, length)
+                let encoder = self
+                    .encoder(coding, length)
                     .map_err(|e| ResponseOutcome::Failed(Failure::EncoderFailed(e.to_string())))?;
                 let mut coder = ResponseCoder::new(encoder);
                 held.into_iter().for_each(|piece| coder.push(piece));

@@ -6,13 +6,17 @@
 //! that is larger than the page brings no benefit.
 
 use std::io::{self, Write};
+use std::sync::Arc;
+
+use howdah_cache::esi::DeflatedTexts;
 
 use super::negotiate::Coding;
+use super::stitched::StitchedGzip;
 
 const WINDOW_LOG: u32 = 18;
 
 /// The level, from 1 to 9. Level 6 of zlib-rs takes a third more time for output that is 1 % smaller.
-const GZIP_LEVEL: u32 = 5;
+pub(super) const GZIP_LEVEL: u32 = 5;
 /// The level, from 0 to 11: the fastest one that compresses better than gzip 9. Level 5 is half as fast.
 const BROTLI_LEVEL: u32 = 4;
 /// The level, from 1 to 19: the library's default. It is 1.5 times as fast as gzip 1, and its output is no larger than
@@ -33,6 +37,7 @@ enum Compressor {
     Gzip(flate2::write::GzEncoder<Vec<u8>>),
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
+    Stitched(Box<StitchedGzip>),
 }
 
 impl Encoder {
@@ -62,10 +67,32 @@ impl Encoder {
         Ok(Encoder { kind, gathered: 0 })
     }
 
+    /// Starts the compression of a response with gzip that contains these texts among other bytes.
+    pub fn with_texts(texts: Arc<DeflatedTexts>) -> Encoder {
+        Encoder {
+            kind: Compressor::Stitched(Box::new(StitchedGzip::new(texts))),
+            gathered: 0,
+        }
+    }
+
+    /// Returns whether these bytes are compressed already, so they cost next to nothing.
+    pub fn is_compressed_text(&self, plain: &[u8]) -> bool {
+        matches!(&self.kind, Compressor::Stitched(e) if e.has(plain))
+    }
+
+    /// Inserts plain bytes that are compressed already. Returns `None` if they are not: they have to be written.
+    pub fn insert_text(&mut self, plain: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let Compressor::Stitched(e) = &mut self.kind else {
+            return Ok(None);
+        };
+        let is_inserted = e.insert(plain)?;
+        Ok(is_inserted.then(|| e.take_output()))
+    }
+
     /// Returns the content coding of the output.
     pub fn coding(&self) -> Coding {
         match self.kind {
-            Compressor::Gzip(_) => Coding::Gzip,
+            Compressor::Gzip(_) | Compressor::Stitched(_) => Coding::Gzip,
             Compressor::Brotli(_) => Coding::Brotli,
             Compressor::Zstd(_) => Coding::Zstd,
         }
@@ -99,6 +126,10 @@ impl Encoder {
                 e.write_all(plain)?;
                 Ok(std::mem::take(e.get_mut()))
             }
+            Compressor::Stitched(e) => {
+                e.write(plain)?;
+                Ok(e.take_output())
+            }
         }
     }
 
@@ -118,6 +149,10 @@ impl Encoder {
                 e.flush()?;
                 Ok(std::mem::take(e.get_mut()))
             }
+            Compressor::Stitched(e) => {
+                e.flush()?;
+                Ok(e.take_output())
+            }
         }
     }
 
@@ -127,6 +162,7 @@ impl Encoder {
             Compressor::Gzip(e) => e.finish(),
             Compressor::Brotli(e) => Ok(e.into_inner()),
             Compressor::Zstd(e) => e.finish(),
+            Compressor::Stitched(e) => e.finish(),
         }
     }
 }

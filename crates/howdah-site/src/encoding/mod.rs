@@ -3,7 +3,8 @@
 //!
 //! - [`negotiate`]: compares `Accept-Encoding` (RFC 9110 §12.5.3) with the configuration.
 //! - [`policy`]: decides whether a response may be compressed, and edits its headers.
-//! - [`codec`]: compresses bytes, with a flush that makes everything so far decodable.
+//! - [`codec`]: compresses bytes, with a flush that makes everything so far decodable. [`stitched`]: a gzip stream into
+//!   which texts are inserted that have been compressed before, by [`texts`].
 //! - `worker`: threads that compress what takes too long for a front thread: `whole` bodies, once for all requests that
 //!   want them, and pieces of a `stream`.
 //!
@@ -17,7 +18,9 @@
 pub mod codec;
 pub mod negotiate;
 pub mod policy;
+mod stitched;
 pub mod stream;
+pub mod texts;
 pub mod whole;
 mod worker;
 

@@ -111,6 +111,14 @@ impl EncodingConfig {
         }
     }
 
+    /// Returns the configuration with this coding alone; `None` if it is not offered.
+    pub fn only(&self, coding: Coding) -> Option<EncodingConfig> {
+        self.codings.contains(&coding).then(|| EncodingConfig {
+            codings: vec![coding],
+            more_types: self.more_types.clone(),
+        })
+    }
+
     /// Returns whether this response would be compressed for a client that accepts it. `Ok` also means that the
     /// response varies by `Accept-Encoding`, whatever this client sent.
     pub fn allows(&self, facts: &EncodingFacts<'_>) -> Result<(), NotEncoded> {

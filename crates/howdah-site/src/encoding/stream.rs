@@ -44,7 +44,10 @@ pub(crate) type CodedPieces = io::Result<(Option<Encoder>, Vec<u8>)>;
 
 /// Compresses `pieces`, and then continues, flushes or ends the stream as `then` says.
 pub fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: FlushMode) -> Encoding {
-    let length: usize = pieces.iter().map(Bytes::len).sum();
+    let plain = pieces
+        .iter()
+        .filter(|piece| !encoder.is_compressed_text(piece));
+    let length: usize = plain.map(Bytes::len).sum();
     let is_long =
         encoder.pending_work(length, then != FlushMode::More) > max_inline_bytes(encoder.coding());
     let mut piece = EncodingWork {
@@ -106,6 +109,13 @@ impl EncodingWork {
             return Ok(true);
         };
         if let Some(piece) = self.pieces.get(self.at.0) {
+            if self.at.1 == 0
+                && let Some(mut coded) = encoder.insert_text(piece)?
+            {
+                self.coded.append(&mut coded);
+                self.at.0 += 1;
+                return Ok(self.then == FlushMode::More && self.at.0 == self.pieces.len());
+            }
             let rest = &piece[self.at.1..];
             let slice = &rest[..rest.len().min(SLICE_BYTES)];
             self.coded.append(&mut encoder.write(slice)?);

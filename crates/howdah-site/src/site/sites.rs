@@ -22,7 +22,7 @@ pub struct Sites {
 /// The sites of one listener. Numbers are positions in [`Sites::sites`].
 #[derive(Debug, Default)]
 struct ListenerSites {
-    /// The site for hosts that no site names. `None` if the listener has no site.
+    /// The site for hosts that no site lists. `None` if the listener has no site.
     default_site: Option<usize>,
     exact: HashMap<String, usize>,
     /// Sites of wildcard hosts, by the suffix with its leading dot.

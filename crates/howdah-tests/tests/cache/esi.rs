@@ -1,12 +1,14 @@
 //! Edge side includes over HTTP, with real PHP: pages whose tags the front replaces by fragments, for each visitor
 //! again. The rules of the parser have tests of their own in `howdah-cache`.
 
+use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{Connection, ExchangeError, Response, exchange, framing_of};
 use howdah_tests::http2::{Http2Request, Http2TestClient};
+use howdah_tests::scratch::run;
 
 /// Prints a text that the test has written, with the mark of a page whose tags are to be processed. Counts its runs.
 const PAGE: &str = r#"<?php
@@ -149,6 +151,75 @@ fn stored_page_is_composed_for_each_visitor() {
         own.text().contains("[1:GET:other=1; visitor=ann:"),
         "{}",
         own.text()
+    );
+}
+
+/// Returns the body of a response that is compressed with gzip; the program gzip also checks its checksum.
+fn unzipped(fixture: &Fixture, response: &Response) -> String {
+    assert_eq!(response.header("Content-Encoding"), Some("gzip"));
+    let file = fixture.path("response.gz");
+    std::fs::write(&file, &response.body).unwrap();
+    run(Command::new("gzip").arg("-dc").arg(&file))
+}
+
+#[test]
+fn texts_of_a_stored_page_are_compressed_once_for_all_visitors() {
+    let fixture = server("esi-gzip");
+    let row = |n: usize| {
+        format!(
+            "<tr><td class=\"n\">{n}</td><td>{:x}</td></tr>\n",
+            n * n * 7919
+        )
+    };
+    let texts: Vec<String> = [0..900, 900..905, 905..3000]
+        .map(|rows| rows.map(row).collect())
+        .to_vec();
+    let fragment = |n: usize| format!("<esi:include src='/esi/fragment.php?n={n}'/>");
+    let text = format!(
+        "{}{}{}{}{}{}{}",
+        texts[0],
+        fragment(1),
+        texts[1],
+        fragment(2),
+        texts[2],
+        fragment(3),
+        fragment(4)
+    );
+    let path = page(&fixture, "table", &text);
+    stored(&fixture, &path, "");
+    let coded = "Accept-Encoding: br, gzip\r\n";
+    let mut plain_length = 0;
+    let mut sizes = Vec::new();
+    // The first responses are compressed as a whole, with what the client prefers.
+    for visitor in ["ann", "bob", "cleo"] {
+        let cookie = format!("Cookie: visitor={visitor}\r\n");
+        let plain = ask(&fixture, "GET", &path, &cookie);
+        plain_length = plain.body.len();
+        let lines = format!("{cookie}{coded}");
+        let mut whole = ask(&fixture, "GET", &path, &lines);
+        fixture.wait("the compressed texts", |fixture| {
+            whole = ask(fixture, "GET", &path, &lines);
+            whole.header("Content-Encoding") == Some("gzip")
+        });
+        assert!(is_hit(&whole));
+        assert_eq!(whole.header("Vary"), Some("Accept-Encoding"));
+        assert_eq!(unzipped(&fixture, &whole), plain.text());
+        assert!(plain.text().contains(&format!("[4:GET:visitor={visitor}:")));
+        sizes.push(whole.body.len());
+    }
+    assert!(
+        sizes.iter().all(|size| *size < plain_length / 3),
+        "{sizes:?} of {plain_length}"
+    );
+    // A client that does not accept gzip gets another coding, and one that accepts none the plain page.
+    let brotli = ask(&fixture, "GET", &path, "Accept-Encoding: br, gzip;q=0\r\n");
+    assert_eq!(brotli.header("Content-Encoding"), Some("br"));
+    let plain = ask(&fixture, "GET", &path, "Accept-Encoding: identity\r\n");
+    assert_eq!(plain.header("Content-Encoding"), None);
+    let head = ask(&fixture, "HEAD", &path, coded);
+    assert_eq!(
+        (head.header("Content-Encoding"), head.body.len()),
+        (Some("gzip"), 0)
     );
 }
 

@@ -255,7 +255,7 @@ fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
         "header: `Cookie`: use `cookie`",
         "a.toml:8:8: from: `10.0.0.1/8`: ",
         "a.toml:9:13: from_file: ",
-        "not: the table is empty and would exempt every request",
+        "not: the table is empty, so it would exempt every request",
         "unknown key `frm` in [site.rule.not]; did you mean `from`?",
         "cookie: has no effect on how files are sent",
         "a.toml:15:17: networks_file: ",

@@ -67,7 +67,7 @@ fn php_to_run(arguments: &PhpArguments) -> Result<ServedPhp, (ExitCode, Vec<Stri
             .and_then(checked),
         (Some(pool), None) => {
             let why = format!(
-                "--pool {pool}: name the configuration of this pool with --config FILE; without one, there is only `{DEFAULT_POOL}`"
+                "--pool {pool}: give the configuration that contains this pool with --config FILE; without a configuration, the only pool is `{DEFAULT_POOL}`"
             );
             Err((exit::configuration(), vec![why]))
         }

@@ -49,7 +49,7 @@ pub fn run(import: &ImportArguments) -> ExitCode {
         true => exit::failed(),
         false => {
             eprintln!(
-                "howdah: the configuration {} that was written does not work. Mistakes about a missing file, user or certificate are caused by this machine; any other mistake is a bug in `howdah import`: please report it with the lines above",
+                "howdah: the configuration {} that was written does not work. If a mistake is about a missing file, user or certificate, install or create it on this machine; any other mistake is a bug in `howdah import`: please report it with the lines above",
                 output.file.display()
             );
             exit::failed()

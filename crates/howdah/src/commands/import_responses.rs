@@ -133,7 +133,7 @@ pub(super) fn table(sites: &[SiteResponses], file: &Path) -> String {
         let file = file.display();
         let _ = writeln!(
             out,
-            "responses of the configuration (howdah explain --config {file} URL shows the reasons):"
+            "how the new configuration responds (howdah explain --config {file} URL shows the reasons):"
         );
     }
     for site in sites {

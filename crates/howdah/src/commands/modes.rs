@@ -135,14 +135,14 @@ fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<Mod
             what: "PHP in processes that Howdah forks, one request at a time in each",
             needs: "php-fpm, php-cgi or php on this machine; no PHP service has to run",
             costs: "the least of all modes except worker: requests are passed in shared memory",
-            isolates: "a crash or a hang costs one request; each pool has its own user, php.ini and opcache",
+            isolates: "a crash or a hang affects only one request; each pool has its own user, php.ini and opcache",
             command: "howdah serve DIR",
             ..row("embed", embed, CGI)
         },
         ModeRow {
             what: "like embed, but the application stays in memory between requests",
             needs: "the same as embed, and a worker script (Symfony, Laravel Octane, FrankenPHP's interface)",
-            costs: "no start of the application for each request, but memory to keep it loaded",
+            costs: "memory for the loaded application, but no time to start it for each request",
             isolates: "processes are isolated as in embed; visitors share what the application keeps in memory",
             command: "howdah serve --worker SCRIPT DIR",
             ..row("worker", embed, CGI)
@@ -158,7 +158,7 @@ fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<Mod
         ModeRow {
             what: "PHP in a FastCGI server that you run: php-fpm, php-cgi or another",
             needs: "the server's address",
-            costs: "two processes must be woken for each request, which is passed over a socket",
+            costs: "each request is passed over a socket, and wakes two processes",
             isolates: "as php-fpm is configured; it may run on another machine",
             command: "howdah serve --mode fastcgi --fastcgi unix:/run/php/php-fpm.sock DIR",
             ..row("fastcgi", fpm, "apt install php-fpm")
@@ -167,7 +167,7 @@ fn rows(embed: &Availability, cgi: &Availability, fpm: &Availability) -> Vec<Mod
             what: "FastCGI programs that Howdah starts and supervises, like mod_fcgid",
             needs: "php-cgi, or another program that speaks FastCGI",
             costs: "the same as fastcgi",
-            isolates: "one process per request; one opcache (shared), or one per program (independent)",
+            isolates: "each process runs one request at a time; the processes share one opcache (`processes = \"shared\"`), or each has one of its own (`\"independent\"`)",
             command: "howdah serve --mode pool DIR",
             ..row("pool", cgi, CGI)
         },

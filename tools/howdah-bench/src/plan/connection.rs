@@ -139,7 +139,7 @@ impl ConnectionPolicy {
         }
         if self.protocol == HttpProtocol::Http3 {
             if unix {
-                return impossible("HTTP/3 runs over UDP, and a unix socket has none");
+                return impossible("HTTP/3 runs over UDP, which a unix socket does not support");
             }
             if !https {
                 return impossible(&format!(

@@ -368,17 +368,19 @@ impl Plan {
             return Ok(());
         }
         if self.targets.len() > 1 {
-            return impossible("the paths come from the log, so one URL is enough");
+            return impossible("the paths come from the log, so give only one URL");
         }
         let path = self.targets[0].path.text();
         if path.contains('?') || !self.targets[0].path.is_constant() {
             return impossible(
-                "with --log, the URL names the server, and maybe a path below which the log's paths are: \
-                 it has no query and no placeholders",
+                "with --log, the URL names the server, and optionally a path to put in front of the log's \
+                 paths; it must not have a query or placeholders",
             );
         }
         if self.request.method != "GET" || !self.request.body.is_empty() {
-            return impossible("the methods come from the log (GET and HEAD), and none has a body");
+            return impossible(
+                "the methods come from the log (only GET and HEAD), so you can give neither a method nor a body",
+            );
         }
         if !self.warmup.is_zero() {
             return impossible("a log has no warm-up: its first request is measured");

@@ -7,8 +7,8 @@ use super::formatting;
 use super::html::shell::escape;
 
 /// The meaning of the two figures in the column `tester`.
-pub const TESTER_COLUMN_MEANING: &str = "the share of a core that the load tester's busiest thread used / its rate \
-                                         as a share of the rate that it reaches against a server that does nothing";
+pub const TESTER_COLUMN_MEANING: &str = "the share of a core that the load tester's busiest thread used / the \
+                                         measured rate as a share of the load tester's own maximum";
 
 /// The columns about the servers beside the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

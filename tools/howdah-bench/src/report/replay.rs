@@ -115,19 +115,19 @@ pub fn clock(replay: &Replay) -> Vec<String> {
     let mut notes = Vec::new();
     if summary.whole_seconds {
         notes.push(
-            "the log has whole seconds, so the requests of a second were spread evenly over it"
+            "the log's times are whole seconds, so the requests of each second were spread evenly over that second"
                 .to_owned(),
         );
     }
     if summary.clock_jumps > 0 {
         notes.push(format!(
-            "the log's clock went back {}: what followed was placed after what came before",
+            "the log's clock went back {}: the lines after each jump were replayed after the lines before it",
             plural(summary.clock_jumps, "time", "times")
         ));
     }
     if summary.moved > 0 {
         notes.push(format!(
-            "{} began over ten seconds before their place in the log, and were sent later",
+            "{} had begun more than ten seconds earlier than the requests around them in the log, and were sent late",
             plural(summary.moved, "request", "requests")
         ));
     }

@@ -175,9 +175,9 @@ stacks! {
         |job, folder| nginx::fpm(job, folder, &FastcgiSetup::new(FpmSocketKind::Unix));
     "nginx-fpm-tcp", "nginx + php-fpm, TCP", [NGINX, PHP_FPM],
         |job, folder| nginx::fpm(job, folder, &FastcgiSetup::new(FpmSocketKind::Tcp));
-    "nginx-fpm-unix-kept", "nginx + php-fpm, unix socket, connections kept", [NGINX, PHP_FPM],
+    "nginx-fpm-unix-kept", "nginx + php-fpm, unix socket, keep-alive", [NGINX, PHP_FPM],
         |job, folder| nginx::fpm(job, folder, &FastcgiSetup { keep_alive: FastcgiKeepAlive::Yes, ..FastcgiSetup::new(FpmSocketKind::Unix) });
-    "nginx-fpm-tcp-kept", "nginx + php-fpm, TCP, connections kept", [NGINX, PHP_FPM],
+    "nginx-fpm-tcp-kept", "nginx + php-fpm, TCP, keep-alive", [NGINX, PHP_FPM],
         |job, folder| nginx::fpm(job, folder, &FastcgiSetup { keep_alive: FastcgiKeepAlive::Yes, ..FastcgiSetup::new(FpmSocketKind::Tcp) });
     "nginx-fpm-unix-backlog-16", "nginx + php-fpm, unix socket with a backlog of 16", [NGINX, PHP_FPM],
         |job, folder| nginx::fpm(job, folder, &FastcgiSetup { backlog: Some(16), ..FastcgiSetup::new(FpmSocketKind::Unix) });

@@ -178,7 +178,7 @@ pub fn table(name: &str, levels: &[u32]) -> ResultTable {
         ],
         effort: vec!["10 blocks of 0.6 s after 0.3 s of warm-up.".to_owned()],
         left_out: vec![
-            "LeftOut: the time limit was reached: blog at 10 clients has 6 of 10 blocks; --full has no time limit.".to_owned(),
+            "LeftOut: the time limit was reached: for blog at 10 clients, only 6 of 10 blocks were measured; --full has no time limit.".to_owned(),
         ],
         command: format!("howdah compare {name}"),
         options: String::new(),

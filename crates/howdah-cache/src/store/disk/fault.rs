@@ -27,11 +27,11 @@ pub enum DiskFault {
     DiskFull,
     /// The directory cannot be written to; pages are stored only in memory.
     DiskUnwritable,
-    /// Until the previous process exits after an upgrade, it uses the directory; pages are stored only in memory.
+    /// After an upgrade, the previous process uses the directory until it exits. Pages are stored only in memory.
     DiskHeld,
     /// The disk is too slow: a page was not written, or not read.
     DiskBusy,
-    /// A page's description exceeds the limit for a file; the page is stored only in memory.
+    /// The headers and tags of a page exceed the limit for a file; the page is stored only in memory.
     DescriptionTooLong,
     /// Purges cannot be recorded; the journal was removed, so the cache is empty at the next start.
     JournalFailed,

@@ -68,7 +68,7 @@ impl Supervisor {
         }
         let lives = |id: ChildId| self.children.iter().any(|child| child.id == id);
         let intact = self.shared.lanes.iter().all(|lane| lane.is_intact(lives));
-        (!intact).then_some("its record of the requests is impossible")
+        (!intact).then_some("its record of the requests contradicts itself")
     }
 
     /// Describes the damage if requests wait although children sleep, and the children continue to sleep after they
@@ -102,7 +102,7 @@ impl Supervisor {
     fn rebuild(&mut self, damage: &str, now: Instant) {
         self.memory_repair.damaged = true;
         let message = format!(
-            "the memory that the pool's processes share has been damaged: {damage}. The pool is rebuilt; the requests that its processes had are lost. Look for an extension, or a script with native code, that writes to memory that it does not own"
+            "the memory that the pool's processes share has been damaged: {damage}. Howdah rebuilds the pool; the requests that its processes were running are lost. Look for an extension, or a script with native code, that writes to memory that it does not own"
         );
         self.log_event(LogLevel::Error, "PoolCorrupt", &message);
         for lane in &self.shared.lanes {

@@ -375,7 +375,7 @@ impl Supervisor {
             let script = self.worker_script();
             self.terminate(id, "WorkerBootTimeout", now);
             let message = format!(
-                "{}: it has not asked for a request within {limit:?}",
+                "{}: the script has not asked for a request within {limit:?}",
                 script.display()
             );
             self.record_failed_boot("WorkerBootTimeout", &message, now);

@@ -33,7 +33,7 @@ pub struct ImportVerifyArguments {
     /// Host name of the requests, where the log has none [default: that of --old]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Header that must be the same, besides Location and Content-Type; may be repeated
+    /// Header to compare in addition to Location and Content-Type; may be repeated
     #[arg(long, value_name = "NAME")]
     pub header: Vec<String>,
     /// Send at most this many different requests, the most frequent first
@@ -76,12 +76,12 @@ pub struct ImportServerArguments {
     /// include are read as well, and Apache's envvars beside the first file
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// php-fpm.conf, or files of pools: directives that lead to such a pool (fastcgi_pass, SetHandler, ProxyPassMatch)
-    /// then lead to a pool of Howdah's own PHP; all others are left to php-fpm. May be repeated
+    /// php-fpm.conf, or files of pools: directives that pass requests to one of these pools (fastcgi_pass, SetHandler,
+    /// ProxyPassMatch) pass them to a pool of Howdah instead; php-fpm keeps all other pools. May be repeated
     #[arg(long, value_name = "PATH")]
     pub php_fpm: Vec<PathBuf>,
-    /// Directory for relative paths, where no ServerRoot names one [default: the directory of the first file; for
-    /// `root` of nginx /usr/share/nginx]
+    /// Directory to which paths are relative, unless a ServerRoot sets it [default: the directory of the first file;
+    /// for nginx' `root`, /usr/share/nginx]
     #[arg(long, value_name = "DIR")]
     pub prefix: Option<PathBuf>,
     #[command(flatten)]

@@ -19,12 +19,14 @@ mod target;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use howdah_cache::esi::EsiRules;
+use howdah_cache::esi::{DeflatedTexts, EsiPart, EsiRules};
 use howdah_cache::object::Object;
 use howdah_cache::status::CacheVerdict;
 use howdah_executor::ScriptRun;
 use howdah_http::message::ResponseHead;
 use howdah_proto::level::LogLevel;
+use howdah_site::encoding::texts::deflate_texts;
+use howdah_site::encoding::{Coding, negotiate};
 
 use super::context::{RequestContext, ResponseInProgress};
 use super::script::{self, BodyForwarding, ResponseEdit};
@@ -149,6 +151,27 @@ pub(super) async fn relay<'a>(
     composed.close(ended).await
 }
 
+/// Returns the texts of a stored page in the form in which they are inserted into a gzip stream, if they have been
+/// compressed. Otherwise begins to compress them, for the deliveries after this one.
+fn compressed_texts<'p>(
+    ctx: RequestContext<'_>,
+    page: &'p Arc<Object>,
+) -> Option<&'p Arc<DeflatedTexts>> {
+    let accept = ctx.request.header_all(b"accept-encoding");
+    if !ctx.config.pump.encoding.codings.contains(&Coding::Gzip) {
+        return None;
+    }
+    negotiate::choose_coding(accept, &[Coding::Gzip])?;
+    if let Some(permit) = page.begin_deflation() {
+        let texts = page.esi_parts()?.iter().filter_map(|part| match part {
+            EsiPart::Text(text) => Some(text),
+            EsiPart::Include(_) => None,
+        });
+        deflate_texts(texts, |texts| permit.complete(texts));
+    }
+    page.deflated_texts()
+}
+
 /// Sends a stored page with its fragments.
 ///
 /// # Errors
@@ -164,7 +187,10 @@ pub(super) async fn send_page(
     };
     let mut composed = ComposedRun::of_page(ctx, rules, page);
     let edit = |head: &mut ResponseHead| add_status_fields(head, verdict);
-    let edit = ResponseEdit::of(&edit);
+    let edit = ResponseEdit {
+        texts: compressed_texts(ctx, page),
+        ..ResponseEdit::of(&edit)
+    };
     let ended = script::relay_response(ctx, &mut composed, edit, None, response).await;
     match composed.close(ended).await {
         ResponseOutcome::Failed(failure) | ResponseOutcome::CutOff(failure) => Err(failure),

@@ -625,7 +625,7 @@ fn local_name_gets_a_certificate_of_the_local_authority() {
     };
     let mut site = AcmeSite::start(&authority, &options);
     site.wait_for(
-        "a certificate from the local authority for localhost, shop.localhost; to make this machine trust it: ",
+        "the local authority issues certificates for localhost, shop.localhost; to make this machine trust the authority: ",
     );
     site.wait_for("howdah: localhost: certificate issued by local");
     let config = site.scratch.join("howdah.toml");

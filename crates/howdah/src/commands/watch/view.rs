@@ -195,7 +195,7 @@ impl WatchView {
         }
         for backend in pool["backends"].as_array().into_iter().flatten() {
             lines.push(format!(
-                "  {}: {} {}, {} of {} requests now, {} kept connections; {}/s, {} failures",
+                "  {}: {} {}, {} of {} requests now, {} idle connections; {}/s, {} failures",
                 text(backend, "address"),
                 text(backend, "state"),
                 backend["why"].as_str().unwrap_or_default(),

@@ -31,8 +31,7 @@ use crate::outcome::Outcome;
 const MAX_SENT_DATAGRAMS: usize = 10;
 
 /// What to do if a server does not answer, for the message.
-const NO_HTTP3: &str =
-    "does the server have HTTP/3, which uses UDP at this port, and does a firewall let it through";
+const NO_HTTP3: &str = "does the server offer HTTP/3 on the UDP port with this number, and does every firewall allow it";
 
 /// A connection and its state.
 pub struct Http3Connection {

@@ -78,7 +78,7 @@ pub fn write(out: &mut String, run: &Run) {
 
 fn warm_up(run: &Run) -> String {
     let mut text = format!(
-        "{} requests before the measurement, which no figure counts: {} good, {} not good",
+        "{} requests before the measurement, which are not part of any figure: {} good, {} not good",
         count(run.warmup.sent),
         count(run.warmup.good),
         count(run.warmup.failed)
@@ -102,7 +102,7 @@ pub fn mode(run: &Run) -> String {
             formatting::plural(u64::from(concurrency), "client", "clients")
         ),
         Arrivals::Log { speed, .. } => format!(
-            "replay of a log at {speed} times its speed (open loop): latency counts from when a request was due"
+            "replay of a log at {speed} times its speed (open loop): latency counts from the time at which a request was due"
         ),
         Arrivals::Open {
             rate: asked,

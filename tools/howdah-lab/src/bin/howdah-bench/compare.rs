@@ -39,10 +39,10 @@ pub struct CompareArguments {
     /// Benchmarks: b1, b2, b3, b4, b5, hello, cache, cache-miss, web, or files of the same format [default: b1 to b5]
     #[arg(value_name = "BENCHMARK")]
     pub benchmarks: Vec<String>,
-    /// Take minutes: measure with short windows and few numbers of clients [default]
+    /// Measure for some minutes, with short windows and few numbers of clients [default]
     #[arg(long, conflicts_with_all = ["full", "as_posted"])]
     pub quick: bool,
-    /// Take hours: measure with long windows and every number of clients, to prove small differences
+    /// Measure for hours, with long windows and every number of clients, to prove small differences
     #[arg(long, conflicts_with = "as_posted")]
     pub full: bool,
     /// Measure once and without a warm-up, with as many requests as in the blog post that the benchmark is based on
@@ -327,7 +327,7 @@ fn announce_limit(plans: &[(SavedPlan<SuiteRequest>, ComparisonJournal)]) {
     let limits = plans.iter().map(|(plan, _)| plan.request.budget.limit);
     if let Some(all) = limits.sum::<Option<Duration>>() {
         eprintln!(
-            "howdah: the measurement ends after {} minutes; the report names the measurements that were skipped",
+            "howdah: the measurement ends after {} minutes at the latest; the report names the measurements that it has skipped",
             all.as_secs_f64() / 60.0
         );
     }

@@ -19,7 +19,7 @@ pub fn ratios(judgement: &Judgement, candidate_class: &str, base: &str, candidat
         min: 0.0,
         max: last,
     };
-    let mut plot = Plot::new(x, y, "Ratio of every pair, with the interval of their mean");
+    let mut plot = Plot::new(x, y, "Ratio of each pair, and their mean with its interval");
     let band = (1.0 / (1.0 + judgement.margin), 1.0 + judgement.margin);
     let title = "the margin: differences that do not count";
     plot.bar("margin", (0.0, last), band, title);
