@@ -28,6 +28,7 @@ install -d /app
 apt-get clean
 # Removes the remains of the build, and files that a container does not need.
 rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache \
-    /var/lib/dpkg/*-old /var/log/*.log /var/log/apt /var/log/howdah /var/www /etc/systemd /etc/logrotate.d
+    /var/lib/dpkg/*-old /var/log/*.log /var/log/apt /var/log/howdah /var/www /etc/systemd /etc/logrotate.d \
+    /etc/fail2ban
 find /usr/share/doc -mindepth 1 ! -name copyright ! -type d -delete
 rm -rf /usr/share/man /usr/share/locale /usr/share/info

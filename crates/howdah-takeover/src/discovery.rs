@@ -1,7 +1,7 @@
 //! `howdah takeover plan`: finds the servers that run on this machine, and plans what becomes of each site.
 //!
 //! - [`processes`], [`sockets`], [`servers`], [`command`]: what runs, and with which configuration.
-//! - [`imports`], [`php`], [`combination`], [`addresses`]: one configuration of Howdah for all of it.
+//! - [`imports`], [`php`], [`combination`], [`addresses`], [`proxied`]: one configuration of Howdah for all of it.
 //! - [`sites`], [`denied`]: what the other commands need to know of each site.
 //! - [`findings`], [`check`]: what the owner of the machine should know.
 //! - [`staging`], [`report`]: the directory of the takeover, and the table that is printed.
@@ -17,6 +17,7 @@ pub mod findings;
 pub mod imports;
 pub mod php;
 pub mod processes;
+pub mod proxied;
 pub mod report;
 pub mod servers;
 pub mod sites;
@@ -62,9 +63,12 @@ pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
     }
     let php = HostedPhp::find(&servers, &mut findings);
     let imports = imports::import_all(&mut servers, &php, &mut findings);
+    let imports =
+        proxied::keep_backends(imports, &mut servers, &processes, &sockets, &mut findings);
+    imports::report_unused_pools(&imports, &mut findings);
     let mut all = combination::combine(&imports, &servers, &php, &mut findings);
-    findings::roots::report(&mut all, &imports, &mut findings);
     let sites = sites::planned_sites(&all, &imports, &servers);
+    findings::roots::report(&mut all, &imports, &mut findings);
     findings::changes::report(&servers, &mut findings);
     findings::certificates::report(&all, &mut findings);
     findings::backends::report(&all, &mut findings);
@@ -77,8 +81,26 @@ pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
         &mut findings,
     );
     findings::directives::report(&imports, &mut findings);
-    findings::tools::report(Path::new("/"), &imports, &mut findings);
+    report_tools(&all, &imports, &servers, &mut findings);
     write(directory, &all, &imports, servers, sites, findings)
+}
+
+/// Adds the findings about the programs around the servers.
+fn report_tools(
+    all: &CombinedConfiguration,
+    imports: &[ServerImport],
+    servers: &[FoundServer],
+    findings: &mut Findings,
+) {
+    let log = all.config.sections.get("log");
+    let paths = ["access", "error"].into_iter();
+    let logs: Vec<&Path> = paths
+        .filter_map(|key| text(log?, key))
+        .map(Path::new)
+        .collect();
+    let leaving = servers.iter().filter(|found| !found.stays);
+    let kinds: Vec<ServerKind> = leaving.map(|found| found.server.kind).collect();
+    findings::tools::report(Path::new("/"), &kinds, &logs, imports, findings);
 }
 
 /// Returns the message for a machine without a web server that could be taken over. A finding may say why.
@@ -117,9 +139,10 @@ fn write(
     }
     staged.write(Path::new(CONFIGURATION), &main_file(&all.config, &servers))?;
     check::report(&staged, &mut findings);
+    let leaving = servers.into_iter().filter(|found| !found.stays);
     let plan = Plan {
         made_at: unix_seconds(SystemTime::now()),
-        servers: servers.into_iter().map(|found| found.server).collect(),
+        servers: leaving.map(|found| found.server).collect(),
         sites,
         findings: findings.into_sorted(),
     };
@@ -141,7 +164,7 @@ fn group_of_front(config: &TargetConfig) -> Option<u32> {
 /// Returns the text of the main file: everything except the sites.
 fn main_file(config: &TargetConfig, servers: &[FoundServer]) -> String {
     let mut out = "# Made by `howdah takeover plan`. The comments name the file and line that a part comes from.\n".to_owned();
-    for found in servers {
+    for found in servers.iter().filter(|found| !found.stays) {
         let file = found.paths.file.display().to_string();
         out += &format!(
             "# {}: {}\n",

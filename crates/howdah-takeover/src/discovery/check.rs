@@ -62,9 +62,12 @@ fn message(line: &str, succeeded: bool) -> Option<Finding> {
         let reports = advice.contains("PHP reports");
         let (severity, name) = match reports {
             true => (Severity::Risk, "PhpReports"),
-            false => (Severity::Note, "Advice"),
+            false => (Severity::Note, "HowdahAdvises"),
         };
-        return Some(finding(severity, name, advice.to_owned(), ""));
+        return Some(match split_place(advice) {
+            Some((place, message)) => finding(severity, name, message.to_owned(), "").at(place),
+            None => finding(severity, name, advice.to_owned(), ""),
+        });
     }
     // The line of the file is shown below its message.
     if succeeded || line.starts_with(' ') || line.is_empty() {
@@ -81,16 +84,17 @@ fn message(line: &str, succeeded: bool) -> Option<Finding> {
         );
         return (!is_count).then_some(found);
     }
-    let (place, message) = split_place(line).unwrap_or(("", line));
-    let found = finding(
-        Severity::Blocks,
-        "HowdahRefuses",
-        message.to_owned(),
-        remedy,
-    );
-    Some(match place {
-        "" => found,
-        place => found.at(place),
+    let found = |message: &str| {
+        finding(
+            Severity::Blocks,
+            "HowdahRefuses",
+            message.to_owned(),
+            remedy,
+        )
+    };
+    Some(match split_place(line) {
+        Some((place, message)) => found(message).at(place),
+        None => found(line),
     })
 }
 

@@ -11,7 +11,7 @@ use howdah_import::target::{NameValuePairs, SiteTable, TargetConfig, TomlTable, 
 
 use super::findings::{Findings, finding};
 use super::imports::{ServerImport, text};
-use super::php::{HostedPhp, set_php_of_apache};
+use super::php::{HostedPhp, has_mod_php, set_php_of_apache};
 use super::servers::FoundServer;
 use crate::plan::{ServerKind, Severity};
 
@@ -47,10 +47,8 @@ pub fn combine(
     php: &HostedPhp,
     findings: &mut Findings,
 ) -> CombinedConfiguration {
-    let mut order: Vec<usize> = (0..imports.len()).collect();
-    order.sort_by_key(|import| std::cmp::Reverse(imports[*import].parts.config.sites.len()));
     let mut all = CombinedConfiguration::default();
-    for number in order {
+    for number in by_number_of_sites(imports) {
         let import = &imports[number];
         let mut config = import.parts.config.clone();
         if text(&config.top, "user").is_none() {
@@ -84,6 +82,13 @@ pub fn combine(
     all
 }
 
+/// Returns the indexes of the imports, that with the most sites first.
+fn by_number_of_sites(imports: &[ServerImport]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..imports.len()).collect();
+    order.sort_by_key(|import| std::cmp::Reverse(imports[*import].parts.config.sites.len()));
+    order
+}
+
 /// Sets in each pool the PHP that its sites have now.
 fn set_php(
     config: &mut TargetConfig,
@@ -106,9 +111,13 @@ fn set_php(
             }
             ("embed", None) => {
                 let environment = pairs.entry("env").or_default();
-                set_php_of_apache(&import.parts.tree, table, environment);
+                let variables = &servers[import.server].paths.defined;
+                set_php_of_apache(&import.parts, variables, table, environment);
                 match servers[import.server].server.kind {
-                    ServerKind::Apache => "mod_php".to_owned(),
+                    ServerKind::Apache if has_mod_php(&import.parts.entries) => {
+                        "mod_php".to_owned()
+                    }
+                    ServerKind::Apache => "mod_fcgid".to_owned(),
                     _ => "Howdah's own PHP".to_owned(),
                 }
             }

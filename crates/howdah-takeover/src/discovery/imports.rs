@@ -1,19 +1,20 @@
 //! Reads the configuration of each server with `howdah_import`.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use howdah_http1::mime;
-use howdah_import::directive::Directive;
+use howdah_import::directive::{Directive, SourceLine};
 use howdah_import::ledger;
 use howdah_import::report::format_list;
 use howdah_import::target::{TomlTable, TomlValue};
-use howdah_import::{ConfigFormat, ImportParts, ImportRequest, import_parts};
+use howdah_import::{ConfigFormat, ImportError, ImportParts, ImportRequest, import_parts};
 use howdah_os::account::web_user;
 
 use super::findings::{Findings, finding};
 use super::php::HostedPhp;
 use super::servers::FoundServer;
-use crate::plan::{DirectiveCounts, LoadedConfiguration, ServerKind, Severity};
+use crate::plan::{DirectiveCounts, Finding, LoadedConfiguration, ServerKind, Severity};
 
 /// The configuration of a server, translated for Howdah.
 #[derive(Debug)]
@@ -56,22 +57,20 @@ pub fn import_all(
                 servers[number].set_loaded(loaded(&import), pid_file.as_ref());
                 imports.push(import);
             }
-            Err(error) => findings.push(
-                finding(
-                    Severity::Blocks,
-                    "ConfigurationUnreadable",
-                    format!(
-                        "the configuration of {} cannot be read: {}",
-                        found.display(),
-                        error.message
-                    ),
-                    "Mend the file, or convert this server by hand with `howdah import`.",
-                )
-                .at(&error.place),
-            ),
+            Err(error) => findings.push(unreadable(found, &error)),
         }
     }
     imports
+}
+
+fn unreadable(found: &FoundServer, error: &ImportError) -> Finding {
+    let message = format!(
+        "the configuration of {} cannot be read: {}",
+        found.display(),
+        error.message
+    );
+    let remedy = "Mend the file, or convert this server by hand with `howdah import`.";
+    finding(Severity::Blocks, "ConfigurationUnreadable", message, remedy).at(&error.place)
 }
 
 fn notes_name(format: ConfigFormat, pid: u32, is_first: bool) -> PathBuf {
@@ -87,7 +86,7 @@ fn import_one(
     format: ConfigFormat,
     php: &HostedPhp,
     notes: PathBuf,
-) -> Result<ServerImport, howdah_import::ImportError> {
+) -> Result<ServerImport, ImportError> {
     let user = found.server.user.clone();
     let user = user
         .or_else(|| web_user().map(str::to_owned))
@@ -103,7 +102,8 @@ fn import_one(
         media_type: mime::media_type,
         user: Some(user.clone()),
     };
-    let parts = import_parts(&request)?;
+    let mut parts = import_parts(&request)?;
+    remove_unused_pools(&mut parts);
     let list = format_list(&request, &parts.entries, ledger::counts(&parts.entries));
     Ok(ServerImport {
         server: number,
@@ -111,6 +111,45 @@ fn import_one(
         user,
         notes: (notes, list),
     })
+}
+
+/// Removes the lines of the pools that no site of this server uses: another server may use them.
+fn remove_unused_pools(parts: &mut ImportParts) {
+    let is_used = |name: &str| parts.config.pools.iter().any(|(used, ..)| used == name);
+    let unused = parts.pools.iter().filter(|pool| !is_used(&pool.name));
+    let lines = unused.flat_map(|pool| {
+        let lines = pool.lines.iter().map(|line| &line.place);
+        lines.chain(std::iter::once(&pool.place))
+    });
+    let lines: HashSet<&SourceLine> = lines.collect();
+    parts.entries.retain(|entry| !lines.contains(&entry.place));
+}
+
+/// Adds a finding for each pool of php-fpm that no site of any server uses.
+pub fn report_unused_pools(imports: &[ServerImport], findings: &mut Findings) {
+    let Some(first) = imports.first() else {
+        return;
+    };
+    for pool in &first.parts.pools {
+        let uses = |import: &ServerImport| {
+            let mut pools = import.parts.config.pools.iter();
+            pools.any(|(name, ..)| *name == pool.name)
+        };
+        if !imports.iter().any(uses) {
+            findings.push(
+                finding(
+                    Severity::Note,
+                    "PoolWithoutSite",
+                    format!(
+                        "no site uses the pool {} of php-fpm, so it is not carried over",
+                        pool.name
+                    ),
+                    "",
+                )
+                .at(&pool.place),
+            );
+        }
+    }
 }
 
 fn loaded(import: &ServerImport) -> LoadedConfiguration {

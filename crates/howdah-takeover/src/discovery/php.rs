@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use howdah_import::directive::Directive;
+use howdah_import::ImportParts;
+use howdah_import::ledger::LedgerEntry;
 use howdah_import::target::{NameValuePairs, TomlTable, set_pair_if_absent};
 
 use super::command::ask;
@@ -84,18 +85,24 @@ fn series(program: &Path) -> Option<(u32, u32)> {
 /// Sets in a pool of mod_php the PHP and the php.ini that Apache has loaded. Debian's Apache has a php.ini and a list of
 /// extensions of its own.
 pub fn set_php_of_apache(
-    tree: &[Directive],
+    parts: &ImportParts,
+    variables: &[(String, String)],
     table: &mut TomlTable,
     environment: &mut NameValuePairs,
 ) {
-    let Some(series) = mod_php_series(tree) else {
+    let Some(series) = mod_php_series(&parts.entries) else {
         return;
     };
     table.set("php", series.as_str(), None);
-    let named = tree.iter().rev().find(|line| line.name == "phpinidir");
     let debian = PathBuf::from(format!("/etc/php/{series}/apache2"));
-    let directory = named.map_or(debian, |line| PathBuf::from(line.arg(0)));
-    let ini = directory.join("php.ini");
+    let named = parts
+        .tree
+        .iter()
+        .rev()
+        .find(|line| line.name == "phpinidir");
+    let ini = named
+        .map_or(debian.clone(), |line| PathBuf::from(line.arg(0)))
+        .join("php.ini");
     if ini.is_file() {
         table.set(
             "php_ini",
@@ -103,23 +110,45 @@ pub fn set_php_of_apache(
             named.map(|line| &line.place),
         );
     }
-    let extensions = directory.join("conf.d");
-    if extensions.is_dir() {
-        let value = extensions.display().to_string();
-        set_pair_if_absent(environment, "PHP_INI_SCAN_DIR".to_owned(), value);
+    // PHP searches this directory wherever its php.ini is.
+    const SCAN_DIRECTORY: &str = "PHP_INI_SCAN_DIR";
+    let named = variables.iter().find(|(name, _)| name == SCAN_DIRECTORY);
+    let directory = match named {
+        Some((_, value)) => Some(value.clone()),
+        None => Some(debian.join("conf.d"))
+            .filter(|path| path.is_dir())
+            .map(|path| path.display().to_string()),
+    };
+    if let Some(directory) = directory {
+        set_pair_if_absent(environment, SCAN_DIRECTORY.to_owned(), directory);
     }
 }
 
-/// Returns the series in `LoadModule php_module /usr/lib/apache2/modules/libphp8.2.so`.
-fn mod_php_series(tree: &[Directive]) -> Option<String> {
-    let mut lines = tree.iter().filter(|line| line.name == "loadmodule");
-    lines.find_map(|line| {
-        let file = Path::new(line.arg(1)).file_name()?.to_str()?;
-        let series = file.strip_prefix("libphp")?.strip_suffix(".so")?;
-        let (major, minor) = series.split_once('.')?;
-        let is_number = |text: &str| text.parse::<u32>().is_ok();
-        (is_number(major) && is_number(minor)).then(|| series.to_owned())
-    })
+/// Returns whether Apache runs PHP itself.
+pub fn has_mod_php(entries: &[LedgerEntry]) -> bool {
+    mod_php_file(entries).is_some()
+}
+
+/// Returns the file of the module that Apache has loaded: `LoadModule php_module /usr/lib/apache2/modules/libphp8.2.so`.
+fn mod_php_file(entries: &[LedgerEntry]) -> Option<&str> {
+    entries
+        .iter()
+        .filter(|entry| entry.outcome.carried)
+        .find_map(|entry| {
+            let mut words = entry.text.split_whitespace();
+            let is_load = words.next()?.eq_ignore_ascii_case("LoadModule");
+            let is_php = words.next()?.starts_with("php");
+            words.next().filter(|_| is_load && is_php)
+        })
+}
+
+/// Returns the series of the module, if its name contains it.
+fn mod_php_series(entries: &[LedgerEntry]) -> Option<String> {
+    let file = Path::new(mod_php_file(entries)?).file_name()?.to_str()?;
+    let series = file.strip_prefix("libphp")?.strip_suffix(".so")?;
+    let (major, minor) = series.split_once('.')?;
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    (is_number(major) && is_number(minor)).then(|| series.to_owned())
 }
 
 #[cfg(test)]

@@ -7,12 +7,16 @@ use std::path::Path;
 use howdah_os::output::counted;
 
 use super::servers::kind_name;
-use crate::plan::{Finding, ListenAddress, Plan, PlannedSite, RunningServer, Severity};
+use crate::plan::{
+    Finding, ListenAddress, Plan, PlannedSite, RunningServer, Severity, SiteAddress,
+};
 
 /// The maximum number of different notes that are printed. All of them are in the file.
 const MAX_NOTES: usize = 25;
 /// The maximum number of different findings of the other severities that are printed.
 const MAX_FINDINGS: usize = 100;
+/// The maximum number of addresses of a server that are printed.
+const MAX_ADDRESSES: usize = 8;
 /// The maximum width of a column of the table of sites.
 const MAX_COLUMN: usize = 44;
 
@@ -51,11 +55,14 @@ fn write_server(out: &mut String, server: &RunningServer) {
         .as_ref()
         .map(|unit| format!(", {unit}"))
         .unwrap_or_default();
-    let addresses: Vec<String> = server
-        .listeners
-        .iter()
-        .map(|listener| shown(&listener.address))
-        .collect();
+    let listeners = server.listeners.iter().take(MAX_ADDRESSES);
+    let mut addresses: Vec<String> = listeners.map(|listener| shown(&listener.address)).collect();
+    if server.listeners.len() > MAX_ADDRESSES {
+        addresses.push(format!(
+            "and {} more",
+            server.listeners.len() - MAX_ADDRESSES
+        ));
+    }
     let _ = writeln!(
         out,
         "  {} (process {}{unit}): {}",
@@ -94,11 +101,8 @@ fn shown(address: &ListenAddress) -> String {
 fn write_sites(out: &mut String, sites: &[PlannedSite]) {
     let header = ["SITE", "SERVED BY", "AT", "PHP", "ROOT"].map(str::to_owned);
     let row = |site: &PlannedSite| {
-        let address = |at: &crate::plan::SiteAddress| match at.tls {
-            true => format!("{} tls", at.address),
-            false => at.address.to_string(),
-        };
-        let addresses: Vec<String> = site.addresses.iter().map(address).collect();
+        let mut addresses: Vec<String> = site.addresses.iter().map(short_address).collect();
+        addresses.dedup();
         [
             site.name.clone(),
             kind_name(site.served_by).to_owned(),
@@ -124,25 +128,30 @@ fn write_sites(out: &mut String, sites: &[PlannedSite]) {
     }
 }
 
-/// Findings with the same text are one entry with several places.
+/// Returns an address as it fits into a column: `*:443 tls` for all addresses of IPv4 or IPv6.
+fn short_address(site: &SiteAddress) -> String {
+    let tls = if site.tls { " tls" } else { "" };
+    match site.address.ip().is_unspecified() {
+        true => format!("*:{}{tls}", site.address.port()),
+        false => format!("{}{tls}", site.address),
+    }
+}
+
+/// Findings with the same text, or the same remedy, are one entry with several places.
 type FindingGroup<'f> = (&'f Finding, Vec<&'f Finding>);
 
-fn group(findings: &[Finding]) -> Vec<FindingGroup<'_>> {
+fn group<'f>(findings: &[&'f Finding]) -> Vec<FindingGroup<'f>> {
     let mut groups: Vec<FindingGroup<'_>> = Vec::new();
-    let mut known: BTreeMap<(Severity, &str, &str, &str), usize> = BTreeMap::new();
+    let mut known: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for found in findings {
-        let key = (
-            found.severity,
-            found.name.as_str(),
-            found.message.as_str(),
-            found.remedy.as_str(),
-        );
-        match known.get(&key) {
-            Some(at) => groups[*at].1.push(found),
-            None => {
-                known.insert(key, groups.len());
-                groups.push((found, vec![found]));
-            }
+        let same = match (found.severity, found.remedy.as_str()) {
+            (Severity::Blocks, _) | (_, "") => found.message.as_str(),
+            (_, remedy) => remedy,
+        };
+        let at = *known.entry((&found.name, same)).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some((_, all)) => all.push(found),
+            None => groups.push((found, vec![found])),
         }
     }
     groups
@@ -158,10 +167,9 @@ fn write_findings(out: &mut String, findings: &[Finding]) {
         (Severity::Risk, "Risks", MAX_FINDINGS),
         (Severity::Note, "Notes", MAX_NOTES),
     ] {
-        let of_this: Vec<Finding> = findings
+        let of_this: Vec<&Finding> = findings
             .iter()
             .filter(|found| found.severity == severity)
-            .cloned()
             .collect();
         if of_this.is_empty() {
             continue;

@@ -24,6 +24,8 @@ pub struct FoundServer {
     pub workers: Vec<Process>,
     /// When it has loaded its configuration: at first, when its first process started.
     pub loaded_at: SystemTime,
+    /// Whether it continues to serve after the switch, behind Howdah.
+    pub stays: bool,
 }
 
 /// How the names in a server's configuration are resolved.
@@ -88,22 +90,17 @@ pub fn find(
     only: &[u32],
     findings: &mut Findings,
 ) -> Result<Vec<FoundServer>, String> {
-    for pid in only {
-        let process = processes.get(*pid);
-        if process
-            .and_then(|process| kind_of_master(process, processes))
-            .is_none()
-        {
-            return Err(format!(
-                "--server {pid}: this is not the first process of an nginx, an Apache or a php-fpm; `ps -ef --forest` shows them"
-            ));
-        }
-    }
+    refuse_other_processes(only, processes)?;
     let mut servers = Vec::new();
+    let mut elsewhere = Vec::new();
     for process in processes.all() {
         let Some(kind) = kind_of_master(process, processes) else {
             continue;
         };
+        if only.is_empty() && is_elsewhere(process) {
+            elsewhere.push(format!("{} (process {})", kind_name(kind), process.pid));
+            continue;
+        }
         let is_wanted = match only {
             [] => is_taken_over(process, kind, processes, findings),
             _ => only.contains(&process.pid),
@@ -112,7 +109,27 @@ pub fn find(
             servers.push(found);
         }
     }
+    if !elsewhere.is_empty() {
+        let message = format!(
+            "servers in containers are not taken over: {}",
+            elsewhere.join(", ")
+        );
+        findings.add(Severity::Note, "ServerInContainer", message, "");
+    }
     Ok(servers)
+}
+
+fn refuse_other_processes(only: &[u32], processes: &Processes) -> Result<(), String> {
+    for pid in only {
+        let process = processes.get(*pid);
+        let kind = process.and_then(|process| kind_of_master(process, processes));
+        if kind.is_none() {
+            return Err(format!(
+                "--server {pid}: this is not the first process of an nginx, an Apache or a php-fpm; `ps -ef --forest` shows them"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Returns whether a server is taken over that the user has not named, and adds a finding for each that is not.
@@ -123,15 +140,6 @@ fn is_taken_over(
     findings: &mut Findings,
 ) -> bool {
     let (name, pid) = (kind_name(kind), process.pid);
-    if is_elsewhere(process) {
-        findings.add(
-            Severity::Note,
-            "ServerInContainer",
-            format!("{name} (process {pid}) runs in a container, and is not taken over"),
-            "",
-        );
-        return false;
-    }
     let successor = processes.children(pid).into_iter();
     if successor
         .clone()
@@ -171,6 +179,7 @@ fn is_elsewhere(process: &Process) -> bool {
     ["ns/pid", "ns/net", "root"].into_iter().any(differs)
 }
 
+/// Describes a server. Returns `None` for a process without a socket, which is a command such as `apache2 -t`.
 fn server(
     process: &Process,
     kind: ServerKind,
@@ -178,34 +187,11 @@ fn server(
     sockets: &ListeningSockets,
     findings: &mut Findings,
 ) -> Option<FoundServer> {
-    let (name, pid) = (kind_name(kind), process.pid);
-    let listeners = sockets.of_process(pid);
-    if listeners.is_none() || process.program.is_none() {
-        findings.add(
-            Severity::Risk,
-            "ProcessUnreadable",
-            format!("the program or the sockets of {name} (process {pid}) are not visible"),
-            "Run `howdah takeover plan` as root.",
-        );
-    }
-    // Without a socket, it is a command such as `apache2 -t`.
+    let listeners = sockets.of_process(process.pid);
     if listeners.as_ref().is_some_and(Vec::is_empty) {
         return None;
     }
-    let (program, replaced) = process
-        .program_file()
-        .unwrap_or((usual_program(kind), false));
-    if replaced {
-        findings.add(
-            Severity::Note,
-            "ProgramReplaced",
-            format!(
-                "{name} (process {pid}) still runs a version of {} that has been replaced",
-                program.display()
-            ),
-            "",
-        );
-    }
+    let program = visible_program(process, kind, listeners.is_some(), findings);
     let paths = match kind {
         ServerKind::Nginx => nginx_paths(&process.title(), &program),
         ServerKind::Apache => apache_paths(process, &program),
@@ -214,11 +200,12 @@ fn server(
             ..ConfigurationPaths::default()
         },
     };
-    let workers: Vec<Process> = processes.children(pid).into_iter().cloned().collect();
+    let workers = processes.children(process.pid).into_iter();
+    let workers: Vec<Process> = workers.cloned().collect();
     Some(FoundServer {
         server: RunningServer {
             kind,
-            pid,
+            pid: process.pid,
             started: process.started,
             program,
             arguments: process.arguments.clone(),
@@ -231,7 +218,37 @@ fn server(
         paths,
         workers,
         loaded_at: process.start_time(),
+        stays: false,
     })
+}
+
+/// Returns the program of a server, and adds findings about one that is not visible or that has been replaced.
+fn visible_program(
+    process: &Process,
+    kind: ServerKind,
+    sockets_are_visible: bool,
+    findings: &mut Findings,
+) -> PathBuf {
+    let (name, pid) = (kind_name(kind), process.pid);
+    if !sockets_are_visible || process.program.is_none() {
+        findings.add(
+            Severity::Risk,
+            "ProcessUnreadable",
+            format!("the program or the sockets of {name} (process {pid}) are not visible"),
+            "Run `howdah takeover plan` as root.",
+        );
+    }
+    let Some((program, is_replaced)) = process.program_file() else {
+        return usual_program(kind);
+    };
+    if is_replaced {
+        let shown = program.display();
+        let message = format!(
+            "{name} (process {pid}) still runs a version of {shown} that has been replaced"
+        );
+        findings.add(Severity::Note, "ProgramReplaced", message, "");
+    }
+    program
 }
 
 /// The path of a program that is not visible.

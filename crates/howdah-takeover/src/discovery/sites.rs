@@ -35,7 +35,7 @@ pub fn planned_sites(
             served_by: server.server.kind,
             addresses: addresses(site, server),
             file: Path::new(SITES).join(file_name(number + 1, width, &site.name)),
-            php: php_of_site(table, block, &import.parts.tree, all),
+            php: php_of_site(table, block, all),
             access_log: access_log(block, &import.parts.tree, server),
             denied_paths: denied_paths(&root, block, server, &import.parts.tree, &mut denied),
             root,
@@ -52,10 +52,17 @@ fn addresses(site: &CombinedSite, server: &FoundServer) -> Vec<SiteAddress> {
         .iter()
         .filter_map(|listen| parse_listen(listen))
     {
-        for address in serving_sockets(&server.server, listen.address) {
-            let tls = listen.tls;
-            found.push(SiteAddress { address, tls });
-        }
+        let sockets = match server.server.listeners.is_empty() {
+            // Its sockets are not visible, so the configuration has to be believed.
+            true => vec![listen.address],
+            false => serving_sockets(&server.server, listen.address),
+        };
+        let tls = listen.tls;
+        found.extend(
+            sockets
+                .into_iter()
+                .map(|address| SiteAddress { address, tls }),
+        );
     }
     found
 }
@@ -89,12 +96,7 @@ fn find_block<'d>(tree: &'d [Directive], place: &str) -> Option<&'d Directive> {
 }
 
 /// Describes how PHP runs for a site.
-fn php_of_site(
-    site: &SiteTable,
-    block: Option<&Directive>,
-    tree: &[Directive],
-    all: &CombinedConfiguration,
-) -> String {
+fn php_of_site(site: &SiteTable, block: Option<&Directive>, all: &CombinedConfiguration) -> String {
     let runs_php = match block {
         Some(block) if block.name == "server" => {
             let mut runs = false;
@@ -112,12 +114,7 @@ fn php_of_site(
         .filter(|_| runs_php)
         .or_else(|| pools.next());
     let origin = pool.and_then(|pool| all.pool_origins.get(pool));
-    let by_mod_fcgid = || tree.iter().any(|line| line.name.starts_with("fcgid"));
-    match origin {
-        Some(origin) if origin == "mod_php" && by_mod_fcgid() => "mod_fcgid".to_owned(),
-        Some(origin) => origin.clone(),
-        None => "none".to_owned(),
-    }
+    origin.cloned().unwrap_or_else(|| "none".to_owned())
 }
 
 /// Returns the access log of a site, if it is a file.

@@ -69,7 +69,6 @@ impl Machine {
     /// Starts Apache with these lines, and waits until it listens at the address.
     pub fn apache(&mut self, name: &str, address: SocketAddr, lines: &str) -> u32 {
         const MODULES: &[&str] = &[
-            "mpm_event",
             "authz_core",
             "authz_host",
             "alias",
@@ -81,7 +80,13 @@ impl Machine {
             "status",
         ];
         let root = self.path(name);
-        let modules = MODULES.iter().map(|module| {
+        // mod_php needs processes without threads.
+        let mpm = if lines.contains("php_module") {
+            "mpm_prefork"
+        } else {
+            "mpm_event"
+        };
+        let modules = std::iter::once(&mpm).chain(MODULES).map(|module| {
             format!("LoadModule {module}_module /usr/lib/apache2/modules/mod_{module}.so\n")
         });
         let mut text: String = modules.collect();
@@ -89,7 +94,7 @@ impl Machine {
             text += "User www-data\nGroup www-data\n";
         }
         text += &format!(
-            "ServerRoot {root}\nServerName localhost\nListen {address}\nPidFile {root}/apache.pid\nDefaultRuntimeDir {root}\nMutex file:{root}\nErrorLog /dev/stderr\n{lines}"
+            "ServerRoot {root}\nServerName localhost\nListen {address}\nPidFile {root}/apache.pid\nDefaultRuntimeDir {root}\nMutex file:{root}\nErrorLog /dev/stderr\nTypesConfig /etc/mime.types\n{lines}"
         );
         let file = self.scratch.write(format!("{name}/httpd.conf"), text);
         let mut command = Command::new("/usr/sbin/apache2");

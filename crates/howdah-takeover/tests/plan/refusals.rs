@@ -3,9 +3,11 @@
 use std::fs;
 use std::process::Command;
 
+use howdah_takeover::plan::{Plan, Severity};
+use howdah_test_support::executable::make_executable;
 use howdah_test_support::process::run_to_exit;
 
-use crate::machine::{Machine, free_address, site};
+use crate::machine::{Machine, found, free_address, is_root, site};
 
 #[test]
 fn process_that_is_no_server_is_refused() {
@@ -17,6 +19,32 @@ fn process_that_is_no_server_is_refused() {
         "{stderr}"
     );
     assert!(!machine.takeover().exists());
+}
+
+#[test]
+fn title_of_another_program_makes_no_server() {
+    let mut machine = Machine::new("plan-hostile");
+    let evil = machine
+        .scratch
+        .write("evil.conf", "events {}\nhttp { server { listen 1; } }\n");
+    let title = format!(
+        "nginx: master process /usr/sbin/nginx -c {}",
+        evil.display()
+    );
+    let mut command = Command::new("bash");
+    let script = "echo $$ > \"$2\"; exec -a \"$1\" sleep 60";
+    let file = machine.path("pid");
+    command.args(["-c", script, "bash", &title, &file]);
+    let pid = machine.start("sleep", &mut command, || {
+        let pid = fs::read_to_string(&file).unwrap_or_default();
+        let arguments = fs::read_to_string(format!("/proc/{}/cmdline", pid.trim()));
+        arguments.is_ok_and(|text| text.starts_with("nginx: master"))
+    });
+    let (code, _, stderr) = machine.plan_output(&[pid], &[]);
+    assert!(
+        code == 1 && stderr.contains("not the first process"),
+        "{code} {stderr}"
+    );
 }
 
 #[test]
@@ -105,4 +133,39 @@ fn configuration_that_cannot_be_read_blocks_the_switch() {
     );
     assert_eq!(site(&plan, "a.test").hosts, ["a.test"]);
     assert_eq!(plan.sites.len(), 1);
+}
+
+#[test]
+fn unprivileged_user_learns_what_was_not_visible() {
+    if !is_root() {
+        eprintln!("skipped: only root can start a server that this user may not see");
+        return;
+    }
+    let mut machine = Machine::new("plan-unprivileged");
+    machine.scratch.write("root/index.html", "x");
+    let address = free_address();
+    let root = machine.path("root");
+    let http = format!("server {{ listen {address}; server_name a.test; root {root}; }}\n");
+    let pid = machine.nginx("nginx", address, &http);
+    let directory = machine.scratch.writable_dir("theirs").join("takeover");
+    // A copy that the user may run, without `howdah` beside it.
+    let program = machine.scratch.join("howdah-takeover");
+    fs::copy(env!("CARGO_BIN_EXE_howdah-takeover"), &program).unwrap();
+    make_executable(&program);
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=www-data", "--regid=www-data", "--clear-groups"])
+        .arg(&program)
+        .env("PATH", "/usr/sbin:/usr/bin")
+        .args(["plan", "--server", &pid.to_string(), "--dir"])
+        .arg(&directory);
+    let (code, _, stderr) = run_to_exit(&mut command);
+    assert_eq!(code, 0, "{stderr}");
+    let plan = Plan::read(&directory).unwrap();
+    assert_eq!(
+        found(&plan, "ProcessUnreadable", "as root").severity,
+        Severity::Risk
+    );
+    found(&plan, "ConfigurationNotChecked", "howdah");
+    assert_eq!(site(&plan, "a.test").addresses[0].address, address);
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use howdah_takeover::plan::{ListenAddress, ServerKind, Severity};
 use howdah_test_support::process::wait_until;
-use howdah_test_support::scratch::run;
+use howdah_test_support::scratch::{howdah_program, run};
 
-use crate::machine::{Machine, found, free_address, has, is_root, pool, site};
+use crate::machine::{Machine, found, free_address, has, is_root, php_fpm_program, pool, site};
 
 /// Writes a site with files that no server should send.
 fn write_site(machine: &Machine, root: &str) {
@@ -257,6 +257,96 @@ fn apache_and_nginx_become_one_configuration_with_their_own_addresses() {
     assert!(machine.site_file(of_apache).contains("pool = \"www_2\""));
     found(&plan, "MonitoringPage", "server-status");
     assert!(!has(&plan, "SitesContradict"), "{:#?}", plan.findings);
+}
+
+#[test]
+fn mod_php_keeps_its_own_settings_and_extensions() {
+    let mut machine = Machine::new("plan-mod-php");
+    machine.scratch.write("root/index.php", "<?php");
+    let program = php_fpm_program();
+    let name = program.file_name().unwrap().to_string_lossy().into_owned();
+    let series = name.trim_start_matches("php-fpm");
+    let module = format!("/usr/lib/apache2/modules/libphp{series}.so");
+    assert!(
+        fs::metadata(&module).is_ok(),
+        "{module} is missing: run `make setup-test`"
+    );
+    let ini = machine.scratch.write("ini/php.ini", "memory_limit = 77M\n");
+    let (address, root) = (free_address(), machine.path("root"));
+    let lines = format!(
+        "LoadModule php_module {module}\nPHPINIDir {}\n<VirtualHost *>\nServerName a.test\nDocumentRoot {root}\n\
+         <FilesMatch \"\\.php$\">\nSetHandler application/x-httpd-php\n</FilesMatch>\n</VirtualHost>\n",
+        machine.path("ini")
+    );
+    let pid = machine.apache("apache", address, &lines);
+    let plan = machine.plan(&[pid]);
+    assert_eq!(site(&plan, "a.test").php, "mod_php");
+    let main = fs::read_to_string(machine.takeover().join("howdah.toml")).unwrap();
+    assert!(main.contains(&format!("php = \"{series}\"")), "{main}");
+    assert!(
+        main.contains(&format!("php_ini = \"{}\"", ini.display())),
+        "{main}"
+    );
+    let extensions = format!("PHP_INI_SCAN_DIR = \"/etc/php/{series}/apache2/conf.d\"");
+    assert!(main.contains(&extensions), "{main}");
+    // The PHP that Howdah will start has read both.
+    let mut command = Command::new(howdah_program());
+    command
+        .args(["php", "--config"])
+        .arg(machine.takeover().join("howdah.toml"));
+    let text = run(command.args(["--pool", "www", "--ini"]));
+    assert!(text.contains(&ini.display().to_string()), "{text}");
+    assert!(
+        text.contains(&format!("/etc/php/{series}/apache2/conf.d")),
+        "{text}"
+    );
+}
+
+#[test]
+fn server_behind_another_one_stays() {
+    let mut machine = Machine::new("plan-behind");
+    machine.scratch.write("root/index.html", "x");
+    let (front, behind) = (free_address(), free_address());
+    let root = machine.path("root");
+    let lines =
+        format!("<VirtualHost *>\nServerName a.test\nDocumentRoot {root}\n</VirtualHost>\n");
+    let apache = machine.apache("apache", behind, &lines);
+    let http = format!(
+        "server {{ listen {front}; server_name a.test; location / {{ proxy_pass http://{behind}; proxy_set_header Host $host; }} }}\n\
+         server {{ listen {front}; server_name self.test; location / {{ proxy_pass http://{front}; }} }}\n"
+    );
+    let nginx = machine.nginx("nginx", front, &http);
+    let plan = machine.plan(&[nginx, apache]);
+    let stays = found(&plan, "BackendStays", &behind.to_string());
+    assert!(
+        stays
+            .message
+            .contains(&format!("Apache (process {apache})")),
+        "{stays:?}"
+    );
+    assert_eq!(
+        plan.servers
+            .iter()
+            .map(|server| server.pid)
+            .collect::<Vec<_>>(),
+        [nginx]
+    );
+    assert!(
+        plan.sites
+            .iter()
+            .all(|site| site.served_by == ServerKind::Nginx),
+        "{:#?}",
+        plan.sites
+    );
+    assert!(
+        machine
+            .site_file(site(&plan, "a.test"))
+            .contains(&format!("proxy = [\"http://{behind}"))
+    );
+    assert_eq!(
+        found(&plan, "ProxyLoop", &front.to_string()).severity,
+        Severity::Blocks
+    );
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub struct TakeoverArguments {
 pub enum TakeoverCommand {
     /// Find what serves this machine now, and write Howdah's configuration for it; nothing else is changed.
     #[command(
-        after_help = "Examples:\n  howdah takeover plan\n  howdah takeover plan --server 1234 --dir /root/takeover"
+        after_help = "Examples:\n  howdah takeover plan\n  howdah takeover plan --server 1234 --dir /srv/takeover"
     )]
     Plan(PlanArguments),
     /// Start Howdah on preview ports, and compare its responses with those of the old servers.
@@ -44,8 +44,9 @@ pub enum TakeoverCommand {
 /// Where the takeover keeps its files.
 #[derive(Args, Debug)]
 pub struct TakeoverDirectory {
+    // Not below /var/lib/howdah: that directory belongs to the user howdah, who could replace what root starts with.
     /// Directory of the takeover: its plan, Howdah's configuration, and the reports
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/howdah/takeover")]
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/howdah-takeover")]
     pub dir: PathBuf,
     /// Print JSON
     #[arg(long)]

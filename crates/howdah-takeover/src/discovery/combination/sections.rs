@@ -1,6 +1,7 @@
 //! The settings that apply to all sites of Howdah.
 
 use howdah_import::target::{TargetConfig, TomlValue};
+use howdah_os::account::{find_group, find_user};
 
 use super::super::findings::{Findings, finding};
 use super::super::imports::{text, texts};
@@ -19,7 +20,7 @@ pub fn merge_top(
         return;
     };
     let own = text(&config.top, "user").unwrap_or_default().to_owned();
-    if own == user {
+    if is_same_user(&own, &user) {
         return;
     }
     for (_, table, _) in &mut config.pools {
@@ -36,6 +37,18 @@ pub fn merge_top(
         ),
         &format!("Let {user} read the files of these sites, for example by adding it to the group of {own}."),
     ));
+}
+
+/// Returns whether two texts of the form `USER` or `USER:GROUP` name the same user and group.
+fn is_same_user(one: &str, other: &str) -> bool {
+    let ids = |text: &str| {
+        let (user, group) = text
+            .split_once(':')
+            .map_or((text, None), |(user, group)| (user, Some(group)));
+        let account = find_user(user)?;
+        Some((account.uid, group.map_or(Some(account.gid), find_group)?))
+    };
+    one == other || ids(one).is_some_and(|one| Some(one) == ids(other))
 }
 
 /// Merges the sections. A value that is known remains, and one that differs from it is a finding.

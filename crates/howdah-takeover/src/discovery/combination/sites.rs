@@ -9,7 +9,7 @@ use super::super::findings::{Findings, finding};
 use super::super::imports::{ServerImport, texts};
 use super::super::servers::FoundServer;
 use super::{CombinedConfiguration, CombinedSite};
-use crate::plan::Severity;
+use crate::plan::{Finding, Severity};
 
 /// Adds a site. The sites of all servers but the first get a `listen` of their own, because the top-level `listen` is
 /// that of the first.
@@ -77,18 +77,9 @@ pub fn resolve_contradictions(
             .collect();
         for (listen, other) in &lost {
             site.listens.retain(|known| known != listen);
-            let message = format!(
-                "the configuration of {} has this site at {listen}, where {} listens",
-                servers[own].display(),
-                servers[*other].display()
-            );
-            let remedy =
-                "Remove the address from one of the configurations, and reload the server.";
-            findings.push(
-                finding(Severity::Risk, "SitesContradict", message, remedy)
-                    .of_site(&site.name)
-                    .at(table.table.comments.first().cloned().unwrap_or_default()),
-            );
+            let place = table.table.comments.first().cloned().unwrap_or_default();
+            let found = contradiction(listen, &servers[own], &servers[*other]);
+            findings.push(found.of_site(&site.name).at(place));
         }
         if !lost.is_empty() {
             set_in_front(
@@ -106,11 +97,22 @@ pub fn resolve_contradictions(
     }
 }
 
+fn contradiction(listen: &str, own: &FoundServer, other: &FoundServer) -> Finding {
+    let message = format!(
+        "the configuration of {} has this site at {listen}, where {} listens",
+        own.display(),
+        other.display()
+    );
+    let remedy = "Remove the address from one of the configurations, and reload the server.";
+    finding(Severity::Risk, "SitesContradict", message, remedy)
+}
+
 /// Returns the server that listens at an address at which the site's own server does not.
 fn listener_instead(listen: &str, own: usize, servers: &[FoundServer]) -> Option<usize> {
     let address = parse_listen(listen)?.address;
     let listens = |server: &FoundServer| !serving_sockets(&server.server, address).is_empty();
-    if listens(&servers[own]) {
+    // If the sockets of the server are not visible, it may listen there.
+    if servers[own].server.listeners.is_empty() || listens(&servers[own]) {
         return None;
     }
     servers.iter().position(listens)

@@ -20,19 +20,7 @@ pub fn report(
     sockets: &ListeningSockets,
     findings: &mut Findings,
 ) {
-    let mut used: Vec<(usize, SocketAddr)> = Vec::new();
-    for site in &all.sites {
-        let own = imports[site.import].server;
-        for address in site
-            .listens
-            .iter()
-            .filter_map(|listen| parse_listen(listen))
-        {
-            used.push((own, address.address));
-        }
-    }
-    used.sort();
-    used.dedup();
+    let used = used_addresses(all, imports);
     for (own, address) in &used {
         let server = &servers[*own];
         if !serving_sockets(&server.server, *address).is_empty()
@@ -58,6 +46,25 @@ pub fn report(
     }
     report_unused(&used, servers, findings);
     report_others(servers, processes, sockets, findings);
+}
+
+/// Returns the addresses of sites, each with the index of the server that serves the site.
+fn used_addresses(
+    all: &CombinedConfiguration,
+    imports: &[ServerImport],
+) -> Vec<(usize, SocketAddr)> {
+    let mut used: Vec<(usize, SocketAddr)> = Vec::new();
+    for site in &all.sites {
+        let server = imports[site.import].server;
+        let listens = site
+            .listens
+            .iter()
+            .filter_map(|listen| parse_listen(listen));
+        used.extend(listens.map(|listen| (server, listen.address)));
+    }
+    used.sort();
+    used.dedup();
+    used
 }
 
 fn report_taken(address: SocketAddr, owner: &str, findings: &mut Findings) {
@@ -86,7 +93,7 @@ fn owner_of(inode: u64, processes: &Processes) -> String {
 /// Adds a note for each socket of a web server that no site uses.
 fn report_unused(used: &[(usize, SocketAddr)], servers: &[FoundServer], findings: &mut Findings) {
     for (number, found) in servers.iter().enumerate() {
-        if found.server.kind == ServerKind::PhpFpm {
+        if found.server.kind == ServerKind::PhpFpm || found.stays {
             continue;
         }
         for listener in &found.server.listeners {

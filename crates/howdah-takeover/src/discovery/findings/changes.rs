@@ -13,7 +13,7 @@ const TOLERANCE: Duration = Duration::from_millis(50);
 
 /// Adds a finding for each file of a server that is newer than the server's configuration.
 pub fn report(servers: &[FoundServer], findings: &mut Findings) {
-    for found in servers {
+    for found in servers.iter().filter(|found| !found.stays) {
         let loaded_at = found.loaded_at;
         let name = found.display();
         let remedy = "Reload the server, so that it runs with the configuration that the plan has read, then make the plan again.";

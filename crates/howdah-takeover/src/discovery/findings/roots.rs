@@ -10,7 +10,10 @@ use howdah_os::account::{Account, find_group, find_user};
 use super::super::combination::CombinedConfiguration;
 use super::super::imports::{ServerImport, text};
 use super::{Findings, finding};
-use crate::plan::Severity;
+use crate::plan::{Finding, Severity};
+
+/// The name of the finding about a root that does not exist.
+const ROOT_MISSING: &str = "RootMissing";
 
 /// A user with all of its groups.
 struct Identity {
@@ -35,44 +38,44 @@ pub fn report(all: &mut CombinedConfiguration, imports: &[ServerImport], finding
         if root == EMPTY_ROOT {
             continue;
         }
-        let mut found = if !Path::new(&root).is_dir() {
-            table.table.set("root", EMPTY_ROOT, None);
-            needs_empty_root = true;
-            finding(
-                Severity::Risk,
-                "RootMissing",
-                format!(
-                    "the directory {root} does not exist: the site has no files, now and with Howdah"
-                ),
-                "Create the directory and make the plan again, or remove the site.",
-            )
-        } else if let Some(user) = user
-            .as_ref()
-            .filter(|user| !user.may_enter(Path::new(&root)))
-        {
-            // If the old server's user cannot read it either, nothing changes.
-            let same = imports[site.import].user == user.name;
-            let severity = if same {
-                Severity::Risk
-            } else {
-                Severity::Blocks
-            };
-            finding(
-                severity,
-                "RootUnreadable",
-                format!("the user {} may not read the directory {root}", user.name),
-                &format!(
-                    "Let {} read the directory, for example with `setfacl -m u:{}:rx`.",
-                    user.name, user.name
-                ),
-            )
-        } else {
+        let Some(mut found) = inspect(&root, user.as_ref(), &imports[site.import].user) else {
             continue;
         };
+        if found.name == ROOT_MISSING {
+            table.table.set("root", EMPTY_ROOT, None);
+            needs_empty_root = true;
+        }
         found.place = place;
         findings.push(found.of_site(&site.name));
     }
     all.config.needs_empty_root |= needs_empty_root;
+}
+
+/// Returns the finding about a root, which `user` reads with Howdah and `old_user` reads now.
+fn inspect(root: &str, user: Option<&Identity>, old_user: &str) -> Option<Finding> {
+    if !Path::new(root).is_dir() {
+        return Some(finding(
+            Severity::Risk,
+            ROOT_MISSING,
+            format!(
+                "the directory {root} does not exist: the site has no files, now and with Howdah"
+            ),
+            "Create the directory and make the plan again, or remove the site.",
+        ));
+    }
+    let user = user.filter(|user| !user.may_enter(Path::new(root)))?;
+    let name = &user.name;
+    // If the old server's user cannot read it either, nothing changes.
+    let severity = match old_user == name {
+        true => Severity::Risk,
+        false => Severity::Blocks,
+    };
+    Some(finding(
+        severity,
+        "RootUnreadable",
+        format!("the user {name} may not read the directory {root}"),
+        &format!("Let {name} read the directory, for example with `setfacl -m u:{name}:rx`."),
+    ))
 }
 
 impl Identity {

@@ -8,29 +8,41 @@ use std::path::{Path, PathBuf};
 use howdah_import::directive::Directive;
 
 use super::super::imports::ServerImport;
+use super::super::servers::kind_name;
 use super::{Findings, finding};
-use crate::plan::{Finding, Severity};
+use crate::plan::{Finding, ServerKind, Severity};
 
 /// The maximum size of a file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The maximum number of files of a directory that are read.
 const MAX_FILES: usize = 1000;
 
-/// Adds the findings about the files below `root`, which is `/` except in tests.
-pub fn report(root: &Path, imports: &[ServerImport], findings: &mut Findings) {
-    let files = SystemFiles { root };
+/// Adds the findings about the files below `root`, which is `/` except in tests. `kinds` are the kinds of servers that are
+/// taken over, and `logs` are the files to which Howdah will write its logs.
+pub fn report(
+    root: &Path,
+    kinds: &[ServerKind],
+    logs: &[&Path],
+    imports: &[ServerImport],
+    findings: &mut Findings,
+) {
+    let files = SystemFiles { root, kinds };
     report_certbot(&files, findings);
+    report_certbot_plugins(&files, findings);
+    report_renewal_hooks(&files, findings);
     report_cron(&files, findings);
-    report_logrotate(&files, findings);
+    report_logrotate(&files, logs, findings);
     report_fail2ban(&files, findings);
     for import in imports {
         report_monitoring(import, findings);
     }
 }
 
-/// The files of the system.
+/// The files of the system, and what is looked for in them.
 struct SystemFiles<'r> {
     root: &'r Path,
+    /// The kinds of servers that are taken over.
+    kinds: &'r [ServerKind],
 }
 
 impl SystemFiles<'_> {
@@ -76,20 +88,22 @@ impl SystemFiles<'_> {
     }
 }
 
-/// Returns the name of the server that a text mentions.
-fn mentioned_server(text: &str) -> Option<&'static str> {
-    const NAMES: &[&str] = &[
-        "nginx",
-        "apache2",
-        "httpd",
-        "php-fpm",
-        "php5-fpm",
-        "apachectl",
-    ];
+/// The words that name each kind of server. Debian's units of php-fpm are called `php8.2-fpm`.
+const WORDS: &[(ServerKind, &[&str])] = &[
+    (ServerKind::Nginx, &["nginx"]),
+    (ServerKind::Apache, &["apache", "httpd"]),
+    (ServerKind::PhpFpm, &["php-fpm", "php7", "php8"]),
+];
+
+/// Returns the server of the plan that a text mentions.
+fn mentioned_server(text: &str, kinds: &[ServerKind]) -> Option<&'static str> {
     let text = text.to_ascii_lowercase();
-    let names = NAMES.iter().copied().find(|name| text.contains(name));
-    // Debian's units are called `php8.2-fpm`.
-    names.or_else(|| (text.contains("php") && text.contains("-fpm")).then_some("php-fpm"))
+    let mut known = WORDS.iter().filter(|(kind, _)| kinds.contains(kind));
+    let (kind, _) = known.find(|(kind, words)| {
+        let is_fpm = *kind != ServerKind::PhpFpm || text.contains("fpm");
+        is_fpm && words.iter().any(|word| text.contains(word))
+    })?;
+    Some(kind_name(*kind))
 }
 
 /// Returns the lines that are not comments, with their numbers.
@@ -125,11 +139,16 @@ fn report_certbot(files: &SystemFiles<'_>, findings: &mut Findings) {
             .at(path.display()),
         );
     }
+}
+
+/// Adds a finding for each certificate that certbot renews through a server or at its port.
+fn report_certbot_plugins(files: &SystemFiles<'_>, findings: &mut Findings) {
     for (path, text) in files.texts("/etc/letsencrypt/renewal") {
         let plugin = lines(&text).find_map(|(number, line)| {
             let (key, value) = line.split_once('=')?;
             let is_plugin = matches!(key.trim(), "authenticator" | "installer");
-            (is_plugin && matches!(value.trim(), "nginx" | "apache" | "standalone"))
+            let uses_port = value.trim() == "standalone";
+            (is_plugin && (uses_port || mentioned_server(value, files.kinds).is_some()))
                 .then(|| (number, line.to_owned()))
         });
         let Some((number, line)) = plugin else {
@@ -145,10 +164,14 @@ fn report_certbot(files: &SystemFiles<'_>, findings: &mut Findings) {
         );
         findings.push(at(found, &path, number));
     }
+}
+
+fn report_renewal_hooks(files: &SystemFiles<'_>, findings: &mut Findings) {
     let hooks = ["pre", "deploy", "post"];
     for directory in hooks.map(|name| format!("/etc/letsencrypt/renewal-hooks/{name}")) {
         for (path, text) in files.texts(&directory) {
             report_first_mention(
+                files,
                 &path,
                 &text,
                 "RenewalHook",
@@ -169,6 +192,7 @@ fn report_certbot(files: &SystemFiles<'_>, findings: &mut Findings) {
 
 /// Adds a finding about the first line of a file that mentions a server.
 fn report_first_mention(
+    files: &SystemFiles<'_>,
     path: &Path,
     text: &str,
     name: &str,
@@ -176,7 +200,8 @@ fn report_first_mention(
     findings: &mut Findings,
     words: impl Fn(&str) -> (String, &'static str),
 ) {
-    let mention = lines(text).find_map(|(number, line)| Some((number, mentioned_server(line)?)));
+    let mention =
+        lines(text).find_map(|(number, line)| Some((number, mentioned_server(line, files.kinds)?)));
     if let Some((number, server)) = mention {
         let (message, remedy) = words(server);
         findings.push(at(finding(severity, name, message, remedy), path, number));
@@ -193,6 +218,7 @@ fn report_cron(files: &SystemFiles<'_>, findings: &mut Findings) {
     }
     for (path, text) in tables {
         report_first_mention(
+            files,
             &path,
             &text,
             "CronJob",
@@ -208,16 +234,16 @@ fn report_cron(files: &SystemFiles<'_>, findings: &mut Findings) {
     }
 }
 
-fn report_logrotate(files: &SystemFiles<'_>, findings: &mut Findings) {
+fn report_logrotate(files: &SystemFiles<'_>, logs: &[&Path], findings: &mut Findings) {
     let mut rules = files.texts("/etc/logrotate.d");
     rules.extend(files.text("/etc/logrotate.conf"));
     for (path, text) in rules {
         let mut in_script = false;
         let signal = lines(&text).find_map(|(number, line)| {
             match line.split_whitespace().next().unwrap_or_default() {
-                "postrotate" | "prerotate" | "firstaction" | "lastaction" => in_script = true,
+                "postrotate" | "lastaction" => in_script = true,
                 "endscript" => in_script = false,
-                _ if in_script => return Some((number, mentioned_server(line)?)),
+                _ if in_script => return Some((number, mentioned_server(line, files.kinds)?)),
                 _ => {}
             }
             None
@@ -225,14 +251,26 @@ fn report_logrotate(files: &SystemFiles<'_>, findings: &mut Findings) {
         let Some((number, server)) = signal else {
             continue;
         };
-        let found = finding(
-            Severity::Risk,
-            "LogrotateSignals",
-            format!(
-                "logrotate tells only {server} to open its logs again, and Howdah writes to the same files"
+        let rotates_ours = logs
+            .iter()
+            .filter_map(|log| log.parent()?.to_str())
+            .any(|directory| text.contains(directory));
+        let found = match rotates_ours {
+            true => finding(
+                Severity::Risk,
+                "LogrotateSignals",
+                format!(
+                    "logrotate tells only {server} to open its logs again, and Howdah will write to the same files"
+                ),
+                "Add `howdah reopen` to the script of this rule before the switch.",
             ),
-            "Add `howdah reopen` to the script of this rule before the switch.",
-        );
+            false => finding(
+                Severity::Note,
+                "LogrotateSignals",
+                format!("logrotate signals {server}, which does not serve after the switch"),
+                "",
+            ),
+        };
         findings.push(at(found, &path, number));
     }
 }
@@ -243,14 +281,14 @@ fn report_fail2ban(files: &SystemFiles<'_>, findings: &mut Findings) {
     jails.extend(files.texts("/etc/fail2ban/jail.d"));
     jails.extend(files.text("/etc/fail2ban/jail.local"));
     for (path, text) in jails {
-        for (number, jail) in enabled_jails(&text) {
+        for (number, jail) in enabled_jails(&text, files.kinds) {
             let found = finding(
                 Severity::Risk,
                 "Fail2banJail",
                 format!(
                     "the jail {jail} of fail2ban reads the log of the old server, whose lines Howdah does not write"
                 ),
-                "Write a jail with a filter for Howdah's error log, and disable this one after the switch; the limits of Howdah (docs/limits.md) refuse such clients as well.",
+                "Disable this jail after the switch. Enable one with the filter `howdah`, which the package installs (docs/limits.md#fail2ban).",
             );
             findings.push(at(found, &path, number));
         }
@@ -258,7 +296,7 @@ fn report_fail2ban(files: &SystemFiles<'_>, findings: &mut Findings) {
 }
 
 /// Returns the jails for web servers that are enabled, with the lines of their names.
-fn enabled_jails(text: &str) -> Vec<(usize, String)> {
+fn enabled_jails(text: &str, kinds: &[ServerKind]) -> Vec<(usize, String)> {
     let mut jails = Vec::new();
     let mut section = None;
     for (number, line) in lines(text) {
@@ -269,9 +307,8 @@ fn enabled_jails(text: &str) -> Vec<(usize, String)> {
                 value.trim().to_ascii_lowercase().as_str(),
                 "true" | "yes" | "1" | "on"
             );
-            let is_web = ["nginx", "apache", "php", "wordpress"]
-                .iter()
-                .any(|word| name.contains(word));
+            let of_php = ["php", "wordpress"].iter().any(|word| name.contains(word));
+            let is_web = of_php || mentioned_server(name, kinds).is_some();
             if key.trim() == "enabled" && is_on && is_web {
                 jails.push((*at, name.clone()));
             }
@@ -328,16 +365,19 @@ mod tests {
 
     use super::*;
 
-    fn findings(scratch: &Scratch) -> Vec<(String, String)> {
+    fn findings(scratch: &Scratch, kinds: &[ServerKind]) -> Vec<(String, String)> {
         let mut findings = Findings::default();
-        report(scratch.path(), &[], &mut findings);
+        let logs = [Path::new("/var/log/nginx/access.log")];
+        report(scratch.path(), kinds, &logs, &[], &mut findings);
         let all = findings.into_sorted().into_iter();
         all.map(|found| (found.name, found.place.unwrap_or_default()))
             .collect()
     }
 
+    const ALL: &[ServerKind] = &[ServerKind::Nginx, ServerKind::Apache, ServerKind::PhpFpm];
+
     fn is_found(scratch: &Scratch, name: &str, place: &str) {
-        let all = findings(scratch);
+        let all = findings(scratch, ALL);
         let wanted = (name.to_owned(), place.to_owned());
         assert!(all.contains(&wanted), "{wanted:?} is not in {all:?}");
     }
@@ -345,7 +385,7 @@ mod tests {
     #[test]
     fn tools_that_address_the_old_server_are_found() {
         let scratch = Scratch::new("tools");
-        assert_eq!(findings(&scratch), []);
+        assert_eq!(findings(&scratch, ALL), []);
         scratch.write("etc/cron.d/certbot", "0 */12 * * * root certbot -q renew\n");
         scratch.write(
             "etc/letsencrypt/renewal/shop.conf",
@@ -390,6 +430,10 @@ mod tests {
         is_found(&scratch, "CronJob", "/etc/crontab:2");
         is_found(&scratch, "LogrotateSignals", "/etc/logrotate.d/nginx:3");
         is_found(&scratch, "Fail2banJail", "/etc/fail2ban/jail.d/web.conf:3");
-        assert_eq!(findings(&scratch).len(), 6);
+        assert_eq!(findings(&scratch, ALL).len(), 6);
+        // Of tools that address a server which is not taken over, nothing is said.
+        let of_apache = findings(&scratch, &[ServerKind::Apache]);
+        let names: Vec<&str> = of_apache.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["CertbotRenews", "CronJob"]);
     }
 }
