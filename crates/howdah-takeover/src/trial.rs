@@ -152,8 +152,10 @@ pub struct UnjudgedRequest {
 pub enum UnjudgedReason {
     /// The old server does not accept connections.
     OldServerUnreachable,
-    /// The old server sent no valid response, or not in time.
+    /// The old server sent no valid response, or not in time, or it failed with a status of 500 or higher.
     OldServerFails,
+    /// A server limits the number of requests of one client (429).
+    RateLimited,
     /// The old server responds differently to each request.
     ResponsesVary,
     /// The time for the site was over before all requests had been sent.

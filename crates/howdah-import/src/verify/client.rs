@@ -7,16 +7,14 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use howdah_http1::chunk::ChunkDecoder;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::certificate::AnyCertificate;
+use super::response_reader::{read_body, read_head};
 
 /// The time limit for connecting, and between two reads of a response.
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum size of a response head, in bytes.
-const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// A server, given by its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -291,125 +289,6 @@ fn read_response(
     Ok(response)
 }
 
-/// Reads a body (RFC 9112 §6.3); `rest` is the part of it that has arrived with the head.
-fn read_body(
-    stream: &mut impl Read,
-    mut rest: Vec<u8>,
-    limit: usize,
-    until: Instant,
-    response: &mut FullResponse,
-) -> io::Result<()> {
-    let header = |name| response.head.header(name);
-    let chunked = header("transfer-encoding").is_some_and(|value| value.contains("chunked"));
-    let length = header("content-length").and_then(|value| value.parse::<u64>().ok());
-    let length = length.filter(|_| !chunked);
-    let mut decoder = chunked.then(ChunkDecoder::default);
-    let body = &mut response.body;
-    loop {
-        let room = limit - body.len();
-        let used = match &mut decoder {
-            Some(decoder) => decoder
-                .decode(&rest, body, room)
-                .map_err(|error| io::Error::other(format!("the chunked body: {error:?}")))?,
-            None => {
-                let used = rest.len().min(room);
-                body.extend_from_slice(&rest[..used]);
-                used
-            }
-        };
-        let is_done = match &decoder {
-            Some(decoder) => decoder.is_done(),
-            None => length.is_some_and(|length| body.len() as u64 >= length),
-        };
-        if is_done {
-            return Ok(());
-        }
-        if used < rest.len() || body.len() == limit {
-            response.is_complete = false;
-            return Ok(());
-        }
-        rest = read_piece(stream, Some(until))?;
-        if rest.is_empty() {
-            return match chunked || length.is_some() {
-                true => Err(io::Error::other(
-                    "the connection was closed within the body",
-                )),
-                false => Ok(()),
-            };
-        }
-    }
-}
-
-/// Reads the next bytes; none at the end of the connection. TLS may end without a notification.
-fn read_piece(stream: &mut impl Read, until: Option<Instant>) -> io::Result<Vec<u8>> {
-    if until.is_some_and(|until| Instant::now() >= until) {
-        return Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "the response was not complete in time",
-        ));
-    }
-    let mut piece = vec![0; 16 << 10];
-    let read = match stream.read(&mut piece) {
-        Ok(read) => read,
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
-        // The error of a timeout (socket(7)).
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            let text = "the server sent nothing in time";
-            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-        }
-        Err(error) => return Err(error),
-    };
-    piece.truncate(read);
-    Ok(piece)
-}
-
-/// Reads the head of the final response; returns it with the bytes of the body that arrived with it.
-fn read_head(
-    stream: &mut impl Read,
-    until: Option<Instant>,
-) -> io::Result<(VerifiedResponseHead, Vec<u8>)> {
-    let mut bytes = Vec::new();
-    loop {
-        let piece = read_piece(stream, until)?;
-        bytes.extend_from_slice(&piece);
-        while let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
-            let head =
-                parse(&bytes[..end]).ok_or_else(|| io::Error::other("the response is not HTTP"))?;
-            bytes.drain(..end + 4);
-            if head.status >= 200 {
-                return Ok((head, bytes));
-            }
-        }
-        if piece.is_empty() {
-            return Err(io::Error::other(
-                "the connection was closed without a response",
-            ));
-        }
-        if bytes.len() > MAX_HEAD_BYTES {
-            return Err(io::Error::other(
-                "the header of the response has more than 64 KiB",
-            ));
-        }
-    }
-}
-
-fn parse(head: &[u8]) -> Option<VerifiedResponseHead> {
-    let text = String::from_utf8_lossy(head);
-    let mut lines = text.split("\r\n");
-    let status = lines
-        .next()?
-        .strip_prefix("HTTP/1.")?
-        .get(2..5)?
-        .parse()
-        .ok()?;
-    let fields = lines.filter_map(|line| line.split_once(':'));
-    let fields = fields.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
-    Some(VerifiedResponseHead {
-        status,
-        headers: fields.collect(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -497,5 +376,95 @@ mod tests {
         );
         let closed = exchange(Both(io::empty()), "").unwrap_err();
         assert!(closed.to_string().contains("without a response"));
+    }
+
+    /// Answers one connection with these bytes, and keeps it open until the client closes it.
+    fn answer_once(answer: Vec<u8>) -> VerifyServer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let authority = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = Vec::new();
+            let mut piece = [0; 1024];
+            while !head.ends_with(b"\r\n\r\n") {
+                let read = stream.read(&mut piece).unwrap();
+                head.extend_from_slice(&piece[..read]);
+            }
+            stream.write_all(&answer).unwrap();
+            let _ = stream.read(&mut piece);
+        });
+        VerifyServer {
+            tls: false,
+            authority,
+        }
+    }
+
+    fn fetch(method: &str, answer: &str, body_bytes: usize) -> Result<FullResponse, String> {
+        let request = FullRequest {
+            method,
+            target: "/",
+            host: "a.test",
+            headers: &[],
+        };
+        let limits = ResponseLimits {
+            body_bytes,
+            time: Duration::from_millis(500),
+        };
+        let server = answer_once(answer.as_bytes().to_vec());
+        server
+            .fetch(request, limits)
+            .map_err(|why| format!("{why:?}"))
+    }
+
+    #[test]
+    fn fetch_reads_a_body_until_its_end_or_its_limit() {
+        let length = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHello";
+        let chunked =
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nHel\r\n2\r\nlo\r\n0\r\n\r\n";
+        for answer in [length, chunked] {
+            let response = fetch("GET", answer, 100).unwrap();
+            assert_eq!(
+                (&response.body[..], response.is_complete),
+                (&b"Hello"[..], true)
+            );
+            let response = fetch("GET", answer, 4).unwrap();
+            assert_eq!(
+                (&response.body[..], response.is_complete),
+                (&b"Hell"[..], false)
+            );
+        }
+        for (method, answer) in [
+            ("HEAD", length),
+            (
+                "GET",
+                "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n",
+            ),
+            ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
+        ] {
+            let response = fetch(method, answer, 100).unwrap();
+            assert_eq!(
+                (&response.body[..], response.is_complete),
+                (&b""[..], true),
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn fetch_fails_if_a_response_is_not_complete_in_time() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nHello",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nHel",
+            "HTTP/1.1 200 OK\r\n",
+        ] {
+            let failure = fetch("GET", answer, 100).unwrap_err();
+            assert!(failure.contains("in time"), "{failure}");
+        }
+        let failure = fetch(
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx",
+            9,
+        );
+        assert!(failure.unwrap_err().contains("chunked"));
     }
 }

@@ -1,13 +1,14 @@
 //! `howdah import --verify`: sends the requests of an access log to two servers, and lists where their responses
 //! differ. Only GET and HEAD are sent, and `--verify` reads no bodies.
 //!
-//! - [`certificate`]: accepts every certificate; [`log`]: the requests of an access log; [`client`]: sends one request and reads the response head;
-//!   [`response_facts`]: the parts of a response that are compared.
+//! - [`log`]: the requests of an access log; [`client`]: sends one request; [`response_reader`]: reads the response.
+//! - [`certificate`]: accepts every certificate; [`response_facts`]: the parts of a response that are compared.
 
 mod certificate;
 pub mod client;
 pub mod log;
 pub mod response_facts;
+mod response_reader;
 
 use client::{RequestFailure, VerifyServer};
 use log::LoggedRequest;

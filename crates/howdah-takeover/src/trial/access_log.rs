@@ -10,6 +10,8 @@ use howdah_import::verify::log::{LoggedRequest, request_and_status};
 
 use crate::plan::PlannedSite;
 
+/// The name of the trial in its `User-Agent`.
+pub const AGENT_NAME: &str = "howdah-takeover";
 /// The most lines that are read.
 const MAX_LINES: usize = 20_000;
 /// The most bytes that are read, from the end of the log.
@@ -64,7 +66,7 @@ fn last_lines(path: &Path) -> io::Result<Vec<Vec<u8>>> {
 fn requests(lines: &[Vec<u8>], hosts: &[String]) -> LoggedRequests {
     let mut succeeded: HashMap<String, u64> = HashMap::new();
     let mut refused: HashMap<(String, u16), u64> = HashMap::new();
-    for line in lines {
+    for line in lines.iter().filter(|line| !is_of_trial(line)) {
         let Some((request, status)) = request_and_status(line) else {
             continue;
         };
@@ -85,6 +87,12 @@ fn requests(lines: &[Vec<u8>], hosts: &[String]) -> LoggedRequests {
         succeeded: by_frequency(succeeded),
         refused: by_frequency(refused),
     }
+}
+
+/// Returns whether a line is about a request of an earlier trial, not of a visitor.
+fn is_of_trial(line: &[u8]) -> bool {
+    let name = AGENT_NAME.as_bytes();
+    line.windows(name.len()).any(|window| window == name)
 }
 
 /// Returns whether a request may be for a site: its line names no host, or one of the site.
@@ -141,6 +149,10 @@ mod tests {
             + &line("/b?c=d", 304)
             + &line("/private?x=<script>", 403)
             + &line("/broken", 500)
+            + &line("/tried", 200).replace(
+                " 5\n",
+                " 5 \"-\" \"Mozilla/5.0 (compatible; howdah-takeover)\"\n",
+            )
             + &format!("c.test:80 {}", line("/of-another-site", 200))
             + &format!("www.b.test:80 {}", line("/of-this-site", 200));
         let log = scratch.write("access.log", text);

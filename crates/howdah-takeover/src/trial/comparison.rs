@@ -1,5 +1,7 @@
 //! Finds what differs between the responses of the old server and a response of Howdah.
 
+use siphasher::sip::SipHasher13;
+
 use super::DifferenceName;
 use super::mask::BodyMask;
 use super::response::{ComparedBody, ComparedResponse};
@@ -27,6 +29,9 @@ pub enum RequestPurpose {
     Content,
     /// A path that the old server refuses, although a file may exist there.
     Denied,
+    /// A directory without an index, which the old server refuses to list. Howdah treats it as missing, so a front
+    /// controller may respond; there is nothing in it that could be opened.
+    Directory,
     /// A part of a file.
     Range,
     /// A response that may be compressed.
@@ -93,7 +98,7 @@ impl OldResponses {
             return found.0;
         }
         match purpose {
-            RequestPurpose::Denied | RequestPurpose::Validation => {}
+            RequestPurpose::Denied | RequestPurpose::Directory | RequestPurpose::Validation => {}
             RequestPurpose::Compression if old.encoding.is_some() == new.encoding.is_some() => {}
             RequestPurpose::Compression => {
                 // A short response becomes hardly shorter, so Howdah does not compress it.
@@ -127,8 +132,9 @@ impl OldResponses {
         let old = self.first();
         // A failure without a name is that of a script, which has run.
         let runs = new.status >= 500 && new.howdah_error.is_none();
-        let was_denied =
-            matches!(old.status, 401 | 403) || purpose == RequestPurpose::Denied && old.refuses();
+        let is_unlisted = purpose == RequestPurpose::Directory && matches!(old.status, 403 | 404);
+        let was_denied = matches!(old.status, 401 | 403) && !is_unlisted
+            || purpose == RequestPurpose::Denied && old.refuses();
         let harmless = match (old.status, new.status) {
             (one, other) if one == other => {
                 return old.refuses() && purpose == RequestPurpose::Denied;
@@ -138,14 +144,17 @@ impl OldResponses {
                 return true;
             }
             (500.., 500..) => return true,
+            (_, 200..=299) if is_unlisted => true,
             (_, 500..) => {
                 found.status(DifferenceName::ServerError, old, new, false);
                 return true;
             }
             // Which of these statuses refuses a request makes no difference to visitors.
             (403 | 404 | 410, 403 | 404 | 410) => true,
-            // A path that should be private is public on the old server, and not on Howdah.
-            _ if purpose == RequestPurpose::Denied && old.serves() && new.refuses() => true,
+            // The old server does not deny the path after all, and Howdah does not send the file either.
+            (_, ..500) if purpose == RequestPurpose::Denied && !old.refuses() && !new.serves() => {
+                true
+            }
             (200, 304) if purpose == RequestPurpose::Validation => true,
             (200, 206) if purpose == RequestPurpose::Range => true,
             _ => false,
@@ -182,7 +191,7 @@ impl OldResponses {
         }
         if old.certificate != new.certificate {
             let shown = |certificate: &Option<Vec<u8>>| match certificate {
-                Some(bytes) => format!("certificate of {} bytes", bytes.len()),
+                Some(bytes) => format!("certificate {:016x}", SipHasher13::new().hash(bytes)),
                 None => String::new(),
             };
             found.add(
@@ -362,3 +371,6 @@ impl Findings {
         self.add(name, shown(old), shown(new), is_harmless);
     }
 }
+
+#[cfg(test)]
+mod tests;

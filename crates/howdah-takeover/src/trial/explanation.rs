@@ -87,7 +87,7 @@ fn explanation(
 fn harmless_cause(name: DifferenceName) -> &'static str {
     match name {
         DifferenceName::StatusDiffers => {
-            "Both servers refuse the request, or only Howdah refuses to send a file that should be private."
+            "Both servers refuse the request; or only Howdah refuses to send a file that should be private; or the path is a directory without an index, which Howdah treats as missing."
         }
         DifferenceName::CompressionDiffers => {
             "Howdah compresses this type, and the old server does not; or the response is so short that Howdah does not compress it."

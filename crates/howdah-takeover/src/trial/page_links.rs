@@ -82,7 +82,7 @@ fn target_of(url: &str, host: &str) -> Option<String> {
         return is_same.then(|| with_slash(target));
     }
     let is_relative = without_scheme.is_none() && !url.contains(':') && !url.is_empty();
-    is_relative.then(|| with_slash(url))
+    is_relative.then(|| with_slash(url.trim_start_matches("./")))
 }
 
 fn with_slash(target: &str) -> String {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn static_files_of_a_page_are_found() {
-        let html = r#"<link href="/a.css?v=1"><script src='//a.test/b.js'></script><img src="img/c.png">
+        let html = r#"<link href="/a.css?v=1"><script src='//a.test/b.js'></script><img src="./img/c.png">
             <a href="/page">x</a><a href="mailto:a@b.css"><img src="https://cdn.test/d.png"><img src=e.png>"#;
         assert_eq!(
             static_files_of_page(html, "a.test:8080"),

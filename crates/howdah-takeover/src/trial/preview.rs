@@ -2,7 +2,7 @@
 //! it SIGTERM when this program exits in whatever way (`PR_SET_PDEATHSIG`), and its other processes exit with it.
 
 use std::fs;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use howdah_os::files::create_beside;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::configuration::ConfigurationFile;
@@ -118,6 +119,17 @@ fn prepare_directory(own: &Path) -> io::Result<()> {
     builder.mode(0o700).create(own.join("certificates"))
 }
 
+/// Writes a file that only its owner can read: the configuration may contain passwords.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let (mut file, new) = create_beside(path, 0o600)?;
+    let written = file.write_all(text.as_bytes());
+    let written = written.and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
 fn start_once(
     howdah: &Path,
     directory: &Path,
@@ -127,7 +139,7 @@ fn start_once(
         StartFailure::Other(format!("{}: {error}", what.display()))
     };
     let configuration = directory.join(PREVIEW_FILE);
-    fs::write(&configuration, &made.text).map_err(|error| cannot(&configuration, &error))?;
+    write_private(&configuration, &made.text).map_err(|error| cannot(&configuration, &error))?;
     let log = directory.join(PREVIEW_DIRECTORY).join("howdah.log");
     let output = fs::File::create(&log).map_err(|error| cannot(&log, &error))?;
     let errors = output.try_clone().map_err(|error| cannot(&log, &error))?;

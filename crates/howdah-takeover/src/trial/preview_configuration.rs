@@ -196,6 +196,7 @@ fn remove_own_actions(table: &mut Table) -> Vec<String> {
         remarks.push("The page cache of the preview was in memory only.".to_owned());
     }
     if !howdah_os::process::may_change_user() {
+        remove_users(table);
         remarks.push(
             "The preview did not run as root: all PHP ran as your user, not as the users of the pools, so permissions \
              of files may differ."
@@ -203,6 +204,14 @@ fn remove_own_actions(table: &mut Table) -> Vec<String> {
         );
     }
     remarks
+}
+
+/// Removes the users of the server and of its pools, which only root can become.
+fn remove_users(table: &mut Table) {
+    table.remove("user");
+    for pool in pools(table) {
+        pool.remove("user");
+    }
 }
 
 /// Gives the preview a control socket, a process id and logs of its own.
@@ -230,9 +239,7 @@ fn add_private_places(table: &mut Table, directory: &Path) {
 fn use_few_processes(table: &mut Table) {
     let server_mode = table.get("mode").and_then(Value::as_str).unwrap_or("embed");
     let server_mode = server_mode.to_owned();
-    let pools = table.get_mut("pool").and_then(Value::as_table_mut);
-    let pools = pools.into_iter().flatten();
-    for pool in pools.filter_map(|(_, pool)| pool.as_table_mut()) {
+    for pool in pools(table) {
         let mode = pool.get("mode").and_then(Value::as_str);
         if mode.unwrap_or(&server_mode) == "embed" {
             pool.insert("pm".to_owned(), "ondemand".into());
@@ -240,6 +247,12 @@ fn use_few_processes(table: &mut Table) {
             pool.remove("max_spare_servers");
         }
     }
+}
+
+fn pools(table: &mut Table) -> impl Iterator<Item = &mut Table> {
+    let pools = table.get_mut("pool").and_then(Value::as_table_mut);
+    let pools = pools.into_iter().flatten();
+    pools.filter_map(|(_, pool)| pool.as_table_mut())
 }
 
 fn section<'a>(table: &'a mut Table, name: &str) -> &'a mut Table {
@@ -298,6 +311,15 @@ mod tests {
         assert_eq!(table["pool"]["www"]["pm"].as_str(), Some("ondemand"));
         assert_eq!(table["pool"]["www"]["max_children"].as_integer(), Some(40));
         assert!(made.remarks.iter().any(|one| one.contains("jobs did not")));
+    }
+
+    #[test]
+    fn preview_without_root_has_no_users() {
+        let text = "user = \"www-data\"\n[pool.a]\nuser = \"a\"\nmax_children = 3\n";
+        let mut table: Table = text.parse().unwrap();
+        remove_users(&mut table);
+        let expected: Table = "[pool.a]\nmax_children = 3\n".parse().unwrap();
+        assert_eq!(table, expected);
     }
 
     #[test]

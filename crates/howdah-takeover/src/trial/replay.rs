@@ -81,8 +81,8 @@ pub fn may_be_replayed(target: &str) -> bool {
     let decoded = percent_decoded(target).to_ascii_lowercase();
     // Encoded twice: some applications decode again.
     let again = percent_decoded(&decoded);
-    let has = |word: &&str| decoded.contains(word) || again.contains(word);
-    is_well_formed && !NEVER_REPLAYED.iter().any(|word| has(&word))
+    let has = |word: &str| decoded.contains(word) || again.contains(word);
+    is_well_formed && !NEVER_REPLAYED.iter().any(|word| has(word))
 }
 
 /// Decodes `%XX`; bytes that are not UTF-8 become U+FFFD.

@@ -105,6 +105,9 @@ fn describe(reason: UnjudgedReason) -> &'static str {
             "the old server does not accept connections; start it, and try again"
         }
         UnjudgedReason::OldServerFails => "the old server sends no valid response, or not in time",
+        UnjudgedReason::RateLimited => {
+            "a server limits the requests of one client; use --pause to send fewer in a second"
+        }
         UnjudgedReason::ResponsesVary => {
             "the old server responds differently to each request; compare the site by hand"
         }

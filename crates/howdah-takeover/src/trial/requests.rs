@@ -92,31 +92,30 @@ fn try_denied_paths(
     });
     let refused = refused.map(|(path, _)| path.clone()).take(MAX_REFUSED);
     let paths: Vec<String> = planned.chain(refused).collect();
-    for path in paths {
-        if !is_target(&path) {
-            continue;
-        }
-        if !may_be_replayed(&path) && may_run(&site.root, &path) {
-            let is_planned = site.denied_paths.contains(&path);
-            judge_without_request(trial, endpoint, &path, is_planned);
-            continue;
-        }
-        let request = TrialRequest::get(&path, RequestPurpose::Denied);
-        let Some(pair) = trial.compare(endpoint, &request) else {
-            continue;
-        };
-        let is_file = file_below(&site.root, &path).is_some_and(|file| file.is_file());
-        let is_open = pair.old.serves() && pair.new.serves() && is_file;
-        if is_open
-            && site.denied_paths.contains(&path)
-            && trial.serves_strangers(&endpoint.url(&path)) != Some(false)
-        {
-            // The old server may admit this machine only, and Howdah every client.
-            trial.leave_unjudged(
-                format!("GET {}", endpoint.url(&path)),
-                UnjudgedReason::AllowedHere,
-            );
-        }
+    for path in paths.iter().filter(|path| is_target(path)) {
+        try_denied_path(trial, site, endpoint, path);
+    }
+}
+
+fn try_denied_path(trial: &mut SiteTrial<'_>, site: &PlannedSite, endpoint: &Endpoint, path: &str) {
+    let is_planned = site.denied_paths.iter().any(|planned| planned == path);
+    if !may_be_replayed(path) && may_run(&site.root, path) {
+        judge_without_request(trial, endpoint, path, is_planned);
+        return;
+    }
+    let file = file_below(&site.root, path);
+    let purpose = match file.as_ref().is_some_and(|file| file.is_dir()) && !is_planned {
+        true => RequestPurpose::Directory,
+        false => RequestPurpose::Denied,
+    };
+    let Some(pair) = trial.compare(endpoint, &TrialRequest::get(path, purpose)) else {
+        return;
+    };
+    let is_open = pair.old.serves() && pair.new.serves() && file.is_some_and(|file| file.is_file());
+    let url = endpoint.url(path);
+    if is_open && is_planned && trial.serves_strangers(&url) != Some(false) {
+        // The old server may admit this machine only, and Howdah every client.
+        trial.leave_unjudged(format!("GET {url}"), UnjudgedReason::AllowedHere);
     }
 }
 

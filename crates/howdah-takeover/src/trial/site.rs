@@ -8,6 +8,7 @@ use howdah_import::verify::client::{
     FullRequest, FullResponse, RequestFailure, ResponseLimits, VerifyServer,
 };
 
+use super::access_log::AGENT_NAME;
 use super::comparison::{FoundDifference, OldResponses, RequestPurpose};
 use super::endpoint::Endpoint;
 use super::explanation::{ExplainedRequest, explain};
@@ -26,8 +27,6 @@ const LIMITS: ResponseLimits = ResponseLimits {
 };
 /// How often both servers are asked again before a difference counts.
 const CONFIRMATIONS: usize = 3;
-/// The name with which the trial introduces itself in the old server's log.
-const USER_AGENT: &str = "Mozilla/5.0 (compatible; howdah-takeover)";
 
 /// The options of a trial that concern each site.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +103,22 @@ pub struct ResponsePair {
     pub old: ComparedResponse,
     /// That of Howdah.
     pub new: ComparedResponse,
+}
+
+/// Returns why two responses cannot be compared, if one of the servers was not able or not willing to respond.
+fn incomparable(
+    old: &ComparedResponse,
+    new: &ComparedResponse,
+    purpose: RequestPurpose,
+) -> Option<UnjudgedReason> {
+    match (old.status, new.status) {
+        (one, other) if one == other => None,
+        (429, _) | (_, 429) => Some(UnjudgedReason::RateLimited),
+        // What Howdah refuses is not open, whatever the old server does with it.
+        _ if purpose == RequestPurpose::Denied && new.refuses() => None,
+        (500.., ..500) => Some(UnjudgedReason::OldServerFails),
+        _ => None,
+    }
 }
 
 impl<'a> SiteTrial<'a> {
@@ -242,6 +257,11 @@ impl<'a> SiteTrial<'a> {
         };
         let mut responses = OldResponses::new(old);
         let (found, new) = self.confirm(endpoint, request, &mut responses, new)?;
+        if let Some(reason) = incomparable(responses.first(), &new, request.purpose) {
+            let url = format!("{} {}", request.method, endpoint.url(request.target));
+            self.leave_unjudged(url, reason);
+            return None;
+        }
         if responses.vary(request.purpose) {
             let url = format!("{} {}", request.method, endpoint.url(request.target));
             self.leave_unjudged(url, UnjudgedReason::ResponsesVary);
@@ -260,10 +280,15 @@ impl<'a> SiteTrial<'a> {
         mut new: ComparedResponse,
     ) -> Option<(Vec<FoundDifference>, ComparedResponse)> {
         let mut found = responses.differences(&new, request.purpose);
+        self.excuse_useless_redirect(endpoint, request, responses.first(), &new, &mut found);
         for _ in 0..CONFIRMATIONS {
             let is_settled = found.iter().all(|one| one.is_harmless);
             if is_settled || self.is_out_of_time() {
                 break;
+            }
+            if responses.first().status == 429 || new.status == 429 {
+                // A limit that counts requests in a second admits some after this time.
+                std::thread::sleep(Duration::from_secs(1));
             }
             responses.add(self.old_response(endpoint, request)?);
             found = responses.differences(&new, request.purpose);
@@ -272,7 +297,6 @@ impl<'a> SiteTrial<'a> {
                 found = responses.differences(&new, request.purpose);
             }
         }
-        self.excuse_useless_redirect(endpoint, request, responses.first(), &new, &mut found);
         if responses.vary(request.purpose) {
             // A status or a redirect that changes by itself says nothing, but an opened path does.
             found.retain(|one| one.name == DifferenceName::OpensDenied || one.is_harmless);
@@ -280,7 +304,8 @@ impl<'a> SiteTrial<'a> {
         Some((found, new))
     }
 
-    /// Marks a missing redirect as harmless if the old server redirects to a directory that it then refuses.
+    /// Marks a missing redirect as harmless if the old server redirects to a directory that it then refuses, because
+    /// there is no index. Howdah treats such a directory as missing.
     fn excuse_useless_redirect(
         &mut self,
         endpoint: &Endpoint,
@@ -291,7 +316,7 @@ impl<'a> SiteTrial<'a> {
     ) {
         let directory = format!("{}/", request.target);
         let leads_there = old.location.as_ref() == Some(&endpoint.url(&directory));
-        if !leads_there || !new.refuses() {
+        if !leads_there || !(new.refuses() || new.serves()) {
             return;
         }
         let response = self.ask_old(endpoint, &directory);
@@ -422,7 +447,9 @@ impl<'a> SiteTrial<'a> {
         target: &str,
         headers: &[(String, String)],
     ) -> Result<FullResponse, RequestFailure> {
-        let agent = ("User-Agent".to_owned(), USER_AGENT.to_owned());
+        // Some sites refuse clients whose name does not begin like that of a browser.
+        let agent = format!("Mozilla/5.0 (compatible; {AGENT_NAME})");
+        let agent = ("User-Agent".to_owned(), agent);
         let headers = [&[agent], headers].concat();
         let request = FullRequest {
             method,

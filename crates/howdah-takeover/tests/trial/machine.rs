@@ -47,24 +47,7 @@ impl Machine {
             scratch.writable_dir(directory);
         }
         scratch.write("takeover/.keep", "");
-        run(Command::new("openssl")
-            .args([
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-            ])
-            .args(["-nodes", "-days", "90", "-subj", "/CN=shop.test"])
-            .args([
-                "-addext",
-                "subjectAltName=DNS:shop.test,DNS:clock.test,DNS:random.test",
-            ])
-            .arg("-keyout")
-            .arg(scratch.join("key.pem"))
-            .arg("-out")
-            .arg(scratch.join("cert.pem")));
+        make_certificate(&scratch, "");
         Machine {
             scratch,
             plain: free_address().unwrap(),
@@ -72,6 +55,11 @@ impl Machine {
             kind,
             servers: Vec::new(),
         }
+    }
+
+    /// Makes a certificate `PREFIX-cert.pem` with a key of its own.
+    pub fn make_certificate(&self, prefix: &str) {
+        make_certificate(&self.scratch, &format!("{prefix}-"));
     }
 
     /// Starts nginx with php-fpm; `servers` are its `server` blocks, in which `@dir@`, `@plain@`, `@tls@` and `@php@`
@@ -228,6 +216,8 @@ impl Machine {
             format,
             paths: vec![self.path(file)],
             prefix: None,
+            root_prefix: None,
+            defined: Vec::new(),
             php_fpm: match format {
                 ConfigFormat::Nginx => vec![self.path("fpm.conf")],
                 _ => Vec::new(),
@@ -315,6 +305,18 @@ impl Machine {
             left_behind(&directory).is_empty()
         });
     }
+}
+
+fn make_certificate(scratch: &Scratch, prefix: &str) {
+    run(Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec"])
+        .args(["-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+        .args(["-days", "90", "-subj", "/CN=shop.test"])
+        .args(["-addext", "subjectAltName=DNS:shop.test"])
+        .arg("-keyout")
+        .arg(scratch.join(format!("{prefix}key.pem")))
+        .arg("-out")
+        .arg(scratch.join(format!("{prefix}cert.pem"))));
 }
 
 /// Runs a command of the trial to its end.

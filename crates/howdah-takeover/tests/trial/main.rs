@@ -11,7 +11,8 @@ use howdah_test_support::process::{Process, wait_until};
 use howdah_test_support::process_tree::left_behind;
 use machine::{Machine, Tried, run_try};
 
-/// Two sites of nginx: a shop with HTTPS, and a page that changes with each request.
+/// Sites of nginx: a shop with HTTPS, an application whose page has a time and a nonce, and one that sends other text
+/// each time.
 const SERVERS: &str = r#"
 server { listen @plain@; server_name shop.test; access_log @dir@/log/shop-plain.log;
     return 301 https://shop.test:@tls-port@$request_uri; }
@@ -29,7 +30,7 @@ server {
 server {
     listen @plain@; server_name clock.test; root @dir@/clock.test; index index.php;
     access_log @dir@/log/clock.test.log;
-    location / { try_files $uri $uri/ =404; }
+    location / { try_files $uri $uri/ /index.php?$args; }
     @php@
 }
 server {
@@ -76,6 +77,8 @@ fn nginx(name: &str) -> Machine {
         "<urlset><url><loc>https://shop.test:@tls-port@/page.php?id=7</loc></url><url><loc>https://shop.test/logout.php</loc></url></urlset>",
     );
     machine.write("clock.test/index.php", CLOCK);
+    // A directory without an index: nginx refuses to list it, and Howdah treats it as missing.
+    machine.write("clock.test/css/a.css", "body { color: red; }");
     machine.write(
         "random.test/index.php",
         "<?php for ($i = 0; $i < 500; $i++) echo bin2hex(random_bytes(8)), ' ';",
@@ -124,6 +127,7 @@ fn sites_that_respond_alike_are_equal() {
             ("GET /old", 301),
         ],
     );
+    log_requests(&machine, "clock.test", &[("GET /css/", 403)]);
     let tried = machine.try_takeover(&[]);
     assert_code(&tried, 0);
     assert!(
@@ -264,6 +268,9 @@ fn differences_of_headers_redirects_and_files_are_found() {
     machine.remove_rules("\"/old\"");
     let path = machine.path("takeover/howdah.toml");
     let text = fs::read_to_string(&path).unwrap();
+    machine.make_certificate("other");
+    let text = text.replace("/cert.pem", "/other-cert.pem");
+    let text = text.replace("/key.pem", "/other-key.pem");
     fs::write(&path, format!("{text}\n[compression]\ncodings = \"off\"\n")).unwrap();
     let tried = machine.try_takeover(&[]);
     assert_code(&tried, 1);
@@ -275,6 +282,7 @@ fn differences_of_headers_redirects_and_files_are_found() {
         .collect();
     for name in [
         DifferenceName::StatusDiffers,
+        DifferenceName::CertificateDiffers,
         DifferenceName::SecurityHeaderDiffers,
         DifferenceName::CompressionDiffers,
     ] {

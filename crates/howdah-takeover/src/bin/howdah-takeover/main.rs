@@ -1,9 +1,8 @@
 //! `howdah-takeover`: the program behind `howdah takeover`.
 //!
 //! - [`arguments`]: the command line, which the program `howdah` compiles as well; [`exit`]: exit codes.
+//! - [`plan`]: `howdah takeover plan`; [`trial`]: `howdah takeover try`.
 //! - [`switch_commands`]: `switch`, `rollback`, `status` and `resume`.
-//! - [`plan`]: `howdah takeover plan`.
-//! - [`trial`]: `howdah takeover try`.
 
 #![forbid(unsafe_code)]
 
@@ -30,10 +29,10 @@ struct ProgramArguments {
 fn main() -> ExitCode {
     match ProgramArguments::parse().takeover.command {
         TakeoverCommand::Plan(arguments) => plan::run(&arguments),
+        TakeoverCommand::Try(arguments) => trial::run(&arguments),
         TakeoverCommand::Switch(arguments) => switch_commands::switch(&arguments),
         TakeoverCommand::Rollback(arguments) => switch_commands::roll_back(&arguments),
         TakeoverCommand::Status(arguments) => switch_commands::status(&arguments),
         TakeoverCommand::Resume(arguments) => switch_commands::resume(&arguments),
-        TakeoverCommand::Try(arguments) => trial::run(&arguments),
     }
 }
