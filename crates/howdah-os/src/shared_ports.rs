@@ -24,11 +24,22 @@ const BACKLOG: i32 = 4096;
 
 /// The sockets of an address that get new connections, by their numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct SocketChoice {
-    /// The number of the first socket.
-    pub first: u32,
-    /// How many sockets share the connections; at least 1.
-    pub count: u32,
+pub enum SocketChoice {
+    /// So many sockets, from the first one on, share the connections.
+    Range {
+        /// The number of the first socket.
+        first: u32,
+        /// How many there are; at least 1.
+        count: u32,
+    },
+    /// One socket gets the connections of IPv4, and another one those of IPv6. Both are bound to an address of IPv6 that
+    /// includes IPv4.
+    ByFamily {
+        /// The number of the socket for IPv4.
+        ipv4: u32,
+        /// The number of the socket for IPv6.
+        ipv6: u32,
+    },
 }
 
 /// A process that is held by a descriptor, so its id cannot come to mean another process.
@@ -63,31 +74,54 @@ impl HeldProcess {
     }
 }
 
-/// Opens a socket that listens at an address where no other socket listens. Later sockets of the same user may join it.
+/// Opens `count` sockets that listen at an address where no other socket listens. Later sockets of the same user may join
+/// them.
 ///
 /// # Errors
 /// The error of the system; `EADDRINUSE` if another server listens there.
-pub fn listen_alone(address: SocketAddr, ipv6_only: bool) -> io::Result<OwnedFd> {
-    let socket = unbound(address, ipv6_only)?;
-    bind(&socket, &address)?;
+pub fn listen_alone(
+    address: SocketAddr,
+    ipv6_only: bool,
+    count: usize,
+) -> io::Result<Vec<OwnedFd>> {
+    let first = unbound(address, ipv6_only)?;
+    bind(&first, &address)?;
     // Set after binding: otherwise a second server of this user would be admitted without a word.
-    sockopt::set_socket_reuseport(&socket, true)?;
-    listen(&socket, BACKLOG)?;
-    Ok(socket)
+    sockopt::set_socket_reuseport(&first, true)?;
+    listen(&first, BACKLOG)?;
+    let address = SocketAddr::try_from(getsockname(&first)?)?;
+    let mut sockets = vec![first];
+    while sockets.len() < count {
+        let socket = unbound(address, ipv6_only)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
+        bind(&socket, &address)?;
+        listen(&socket, BACKLOG)?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
 }
 
-/// Opens a socket that listens beside `present`, the sockets of another server at one address, in the order in which
-/// they began to listen. All new connections continue to go to the sockets of `present` until [`choose`] is called.
+/// Opens `count` sockets that listen beside `present`, the sockets of another server at one address, in the order in
+/// which they began to listen. All new connections continue to go to the sockets of `present` until [`choose`] is
+/// called.
 ///
 /// # Errors
 /// The error of the system; `InvalidInput` if `present` is empty or is not TCP.
-pub fn listen_beside(present: &[OwnedFd]) -> io::Result<OwnedFd> {
-    let first = present.first().ok_or(io::ErrorKind::InvalidInput)?;
-    let address = SocketAddr::try_from(getsockname(first)?)?;
-    let ipv6_only = address.is_ipv6() && sockopt::ipv6_v6only(first)?;
+pub fn listen_beside(present: &[OwnedFd], count: usize) -> io::Result<Vec<OwnedFd>> {
     for socket in present {
         sockopt::set_socket_reuseport(socket, true)?;
     }
+    let mut sockets = Vec::new();
+    while sockets.len() < count {
+        sockets.push(join(present)?);
+    }
+    Ok(sockets)
+}
+
+fn join(present: &[OwnedFd]) -> io::Result<OwnedFd> {
+    let first = present.first().ok_or(io::ErrorKind::InvalidInput)?;
+    let address = SocketAddr::try_from(getsockname(first)?)?;
+    let ipv6_only = address.is_ipv6() && sockopt::ipv6_v6only(first)?;
     let socket = unbound(address, ipv6_only)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     // The kernel lets only sockets of one user share an address.
@@ -102,7 +136,7 @@ pub fn listen_beside(present: &[OwnedFd]) -> io::Result<OwnedFd> {
     // and the client sends it again.
     attach(&socket, libc::SO_ATTACH_FILTER, &[returns(0)])?;
     listen(&socket, BACKLOG)?;
-    let present = SocketChoice {
+    let present = SocketChoice::Range {
         first: 0,
         count: present.len() as u32,
     };
@@ -116,14 +150,24 @@ pub fn listen_beside(present: &[OwnedFd]) -> io::Result<OwnedFd> {
 /// # Errors
 /// The error of the system; `EINVAL` if no other socket shares the address of this one.
 pub fn choose(socket: impl AsFd, choice: SocketChoice) -> io::Result<()> {
-    let program = match choice.count {
-        1 => vec![returns(choice.first)],
-        count => vec![
+    let program = match choice {
+        SocketChoice::Range { first, count: 1 } => vec![returns(first)],
+        SocketChoice::Range { first, count } => vec![
             // A random number (bpf, ancillary data), modulo the number of sockets.
-            instruction(0x20, (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32),
+            load(libc::SKF_AD_RANDOM),
             instruction(0x94, count),
-            instruction(0x04, choice.first),
+            instruction(0x04, first),
             instruction(0x16, 0),
+        ],
+        SocketChoice::ByFamily { ipv4, ipv6 } => vec![
+            load(libc::SKF_AD_PROTOCOL),
+            // Skips the next instruction if the packet is not one of IPv6.
+            libc::sock_filter {
+                jf: 1,
+                ..instruction(0x15, libc::ETH_P_IPV6 as u32)
+            },
+            returns(ipv6),
+            returns(ipv4),
         ],
     };
     attach(socket, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
@@ -168,6 +212,11 @@ fn instruction(code: u16, k: u32) -> libc::sock_filter {
         jf: 0,
         k,
     }
+}
+
+/// Returns the instruction that loads what the kernel knows about a packet.
+fn load(offset: i32) -> libc::sock_filter {
+    instruction(0x20, (libc::SKF_AD_OFF + offset) as u32)
 }
 
 /// Returns the instruction that ends a program with this value.
@@ -250,10 +299,11 @@ mod tests {
             let address = old.local_addr().unwrap();
             let present = [OwnedFd::from(old.try_clone().unwrap())];
             serve(old, b"old");
-            let new = listen_beside(&present).unwrap();
+            let [new] = listen_beside(&present, 1).unwrap().try_into().unwrap();
             serve(TcpListener::from(new.try_clone().unwrap()), b"new");
             assert_eq!(served_by(address), ["old"]);
-            let choose_socket = |first| choose(&present[0], SocketChoice { first, count: 1 });
+            let choose_socket =
+                |first| choose(&present[0], SocketChoice::Range { first, count: 1 });
             choose_socket(1).unwrap();
             assert_eq!(served_by(address), ["new"]);
             choose_socket(0).unwrap();
@@ -270,16 +320,14 @@ mod tests {
 
     #[test]
     fn choice_of_several_sockets_uses_all_of_them_and_no_other() {
-        let first = listen_alone("127.0.0.1:0".parse().unwrap(), false).unwrap();
-        let second = listen_beside(&[first.try_clone().unwrap()]).unwrap();
-        let old = [first, second];
-        let new = listen_beside(&old.each_ref().map(|s| s.try_clone().unwrap())).unwrap();
+        let old = listen_alone("127.0.0.1:0".parse().unwrap(), false, 2).unwrap();
+        let [new] = listen_beside(&old, 1).unwrap().try_into().unwrap();
         let address = SocketAddr::try_from(getsockname(&new).unwrap()).unwrap();
         for (socket, name) in [(&old[0], &b"a"[..]), (&old[1], b"b"), (&new, b"new")] {
             serve(TcpListener::from(socket.try_clone().unwrap()), name);
         }
         assert_eq!(served_by(address), ["a", "b"]);
-        choose(&new, SocketChoice { first: 2, count: 1 }).unwrap();
+        choose(&new, SocketChoice::Range { first: 2, count: 1 }).unwrap();
         assert_eq!(served_by(address), ["new"]);
         old.iter().for_each(shut);
         assert_eq!(served_by(address), ["new"]);
@@ -288,9 +336,43 @@ mod tests {
 
     #[test]
     fn listen_alone_refuses_an_address_in_use() {
-        let first = listen_alone("127.0.0.1:0".parse().unwrap(), false).unwrap();
-        let address = SocketAddr::try_from(getsockname(&first).unwrap()).unwrap();
-        let error = listen_alone(address, false).unwrap_err();
+        let sockets = listen_alone("127.0.0.1:0".parse().unwrap(), false, 1).unwrap();
+        let address = SocketAddr::try_from(getsockname(&sockets[0]).unwrap()).unwrap();
+        let error = listen_alone(address, false, 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn choice_by_family_divides_an_address_of_both_families() {
+        let old = listen_alone("[::]:0".parse().unwrap(), false, 1).unwrap();
+        let new = listen_beside(&old, 2).unwrap();
+        let port = SocketAddr::try_from(getsockname(&new[0]).unwrap())
+            .unwrap()
+            .port();
+        for (socket, name) in [(&old[0], &b"old"[..]), (&new[0], b"v4"), (&new[1], b"v6")] {
+            serve(TcpListener::from(socket.try_clone().unwrap()), name);
+        }
+        let clients = [
+            SocketAddr::from(([127, 0, 0, 1], port)),
+            SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), port),
+        ];
+        assert_eq!(clients.map(served_by), [["old"], ["old"]]);
+        choose(&old[0], SocketChoice::ByFamily { ipv4: 1, ipv6: 2 }).unwrap();
+        assert_eq!(clients.map(served_by), [["v4"], ["v6"]]);
+        new.iter().for_each(shut);
+        assert_eq!(clients.map(served_by), [["old"], ["old"]]);
+        shut(&old[0]);
+    }
+
+    #[test]
+    fn listen_beside_joins_the_sockets_of_another_user() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let old = listen_alone("127.0.0.1:0".parse().unwrap(), false, 1).unwrap();
+        // The kernel compares the owners of the sockets, which are those of their inodes.
+        fchown(&old[0], Some(Uid::from_raw(65534)), None).unwrap();
+        let new = listen_beside(&old, 1).unwrap();
+        assert_eq!(fstat(&new[0]).unwrap().st_uid, 65534);
     }
 }

@@ -49,8 +49,8 @@ pub struct SharedPort {
     pub ipv6_only: bool,
     /// Whether the old server itself shares the port among its sockets.
     pub was_shared: bool,
-    /// Howdah's socket.
-    pub howdah_inode: Option<u64>,
+    /// Howdah's sockets: one for each family if the address takes connections of both.
+    pub howdah_inodes: Vec<u64>,
 }
 
 /// Returns the addresses of the plan that are switched: those at which nginx and Apache serve sites.
@@ -77,7 +77,7 @@ pub fn shared_ports(plan: &Plan) -> Vec<SharedPort> {
                 inodes: Vec::new(),
                 ipv6_only: true,
                 was_shared: false,
-                howdah_inode: None,
+                howdah_inodes: Vec::new(),
             });
             port.inodes.push(listener.inode);
         }
@@ -131,23 +131,61 @@ impl SharedPort {
         ))
     }
 
-    /// Opens Howdah's socket beside those of the old server, which continues to get all connections, or alone if the old
-    /// server has exited.
+    /// Opens Howdah's sockets beside those of the old server, which continues to get all connections, or alone if the old
+    /// server has exited. An address of both families gets a socket for each of them, because Howdah's configuration may
+    /// name both families.
     ///
     /// # Errors
     /// `PortNotShared` if the system refuses.
-    pub fn open(&mut self) -> Result<OwnedFd, SwitchFailure> {
+    pub fn open(&mut self) -> Result<Vec<OwnedFd>, SwitchFailure> {
         let old = self.old_sockets()?;
-        let socket = match old.first() {
-            Some(first) => self
-                .remember_options(first)
-                .and_then(|()| listen_beside(&old)),
-            None => listen_alone(self.address, self.ipv6_only),
+        if let Some(first) = old.first() {
+            let remembered = self.remember_options(first);
+            remembered.map_err(|error| self.failed("inspect the socket at", error))?;
+        }
+        let sockets = match old.is_empty() {
+            false => listen_beside(&old, self.howdah_socket_count()),
+            true => self.open_alone(),
         };
-        let socket = socket.map_err(|error| self.failed("listen at", error))?;
-        let stat = fstat(&socket).map_err(|error| self.failed("listen at", error))?;
-        self.howdah_inode = Some(stat.st_ino);
-        Ok(socket)
+        let sockets = sockets.map_err(|error| self.failed("listen at", error))?;
+        let inodes = sockets.iter().map(|socket| Ok(fstat(socket)?.st_ino));
+        let inodes: io::Result<Vec<u64>> = inodes.collect();
+        self.howdah_inodes = inodes.map_err(|error| self.failed("listen at", error))?;
+        Ok(sockets)
+    }
+
+    fn open_alone(&self) -> io::Result<Vec<OwnedFd>> {
+        let sockets = listen_alone(self.address, self.ipv6_only, self.howdah_socket_count())?;
+        if sockets.len() > 1 {
+            choose(&sockets[0], self.howdah_choice(0))?;
+        }
+        Ok(sockets)
+    }
+
+    fn takes_both_families(&self) -> bool {
+        self.address.is_ipv6() && self.address.ip().is_unspecified() && !self.ipv6_only
+    }
+
+    fn howdah_socket_count(&self) -> usize {
+        match self.takes_both_families() {
+            true => 2,
+            false => 1,
+        }
+    }
+
+    /// Returns the choice of Howdah's sockets, which follow so many sockets of the old server.
+    fn howdah_choice(&self, old: u32) -> SocketChoice {
+        match self.takes_both_families() {
+            // Howdah uses the first of two such sockets for IPv4 (`service_manager_sockets`).
+            true => SocketChoice::ByFamily {
+                ipv4: old,
+                ipv6: old + 1,
+            },
+            false => SocketChoice::Range {
+                first: old,
+                count: 1,
+            },
+        }
     }
 
     fn remember_options(&mut self, socket: &OwnedFd) -> io::Result<()> {
@@ -167,11 +205,8 @@ impl SharedPort {
         };
         let count = old.len() as u32;
         let choice = match recipient {
-            Recipient::OldServer => SocketChoice { first: 0, count },
-            Recipient::Howdah => SocketChoice {
-                first: count,
-                count: 1,
-            },
+            Recipient::OldServer => SocketChoice::Range { first: 0, count },
+            Recipient::Howdah => self.howdah_choice(count),
         };
         match choose(first, choice) {
             // The kernel has never seen a second socket at this address, so there is nothing to choose.
@@ -248,9 +283,8 @@ impl ConnectionTable {
             return;
         }
         let is_howdah = |shared: &SharedPort| {
-            shared
-                .howdah_inode
-                .is_some_and(|ours| inode == ours.to_string())
+            let mut inodes = shared.howdah_inodes.iter();
+            inodes.any(|ours| inode == ours.to_string())
         };
         match state {
             SYN_RECEIVED => {
@@ -277,7 +311,7 @@ mod tests {
             inodes: vec![1],
             ipv6_only: false,
             was_shared: false,
-            howdah_inode: Some(inode),
+            howdah_inodes: vec![inode],
         }
     }
 

@@ -100,7 +100,8 @@ impl Run {
     /// Starts Howdah on sockets of its own beside those of the old servers, and waits until it is ready.
     pub fn start_howdah(&mut self, state: &mut SwitchState) -> Result<(), SwitchFailure> {
         let sockets = state.ports.iter_mut().map(SharedPort::open);
-        let sockets: Vec<OwnedFd> = sockets.collect::<Result<_, _>>()?;
+        let sockets: Vec<Vec<OwnedFd>> = sockets.collect::<Result<_, _>>()?;
+        let sockets = sockets.into_iter().flatten().collect();
         let starting: StartingHowdah = self.howdah.start(sockets)?;
         state.howdah = Some(starting.process);
         state.write(&self.directory)?;

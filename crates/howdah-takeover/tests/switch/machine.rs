@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -37,6 +37,17 @@ echo $text;
 "#;
 const MODULES: &[&str] = &["mpm_prefork", "authz_core", "dir", "mime"];
 
+/// How the servers listen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Listening {
+    /// Both at an address of IPv4, each with one socket.
+    Simple,
+    /// nginx with a socket for each of its workers.
+    SocketPerWorker,
+    /// Apache with a socket that takes connections of IPv6 and IPv4, as `Listen 80` makes it on Debian.
+    BothFamilies,
+}
+
 /// The machine. Dropping it stops everything, Howdah included.
 pub struct Machine {
     scratch: Scratch,
@@ -51,11 +62,11 @@ pub struct Machine {
 impl Machine {
     /// Starts the servers, each with so many sites. Returns `None` without root's rights, which a switch needs.
     pub fn start(name: &str, sites: usize) -> Option<Machine> {
-        Machine::start_with(name, sites, "")
+        Machine::start_with(name, sites, Listening::Simple)
     }
 
-    /// The same, with a parameter of nginx's `listen`.
-    pub fn start_with(name: &str, sites: usize, parameter: &str) -> Option<Machine> {
+    /// The same, with other kinds of sockets.
+    pub fn start_with(name: &str, sites: usize, listening: Listening) -> Option<Machine> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: a switch needs root's rights");
             return None;
@@ -68,10 +79,16 @@ impl Machine {
             }
         }
         let fpm = start_fpm(&scratch);
-        let nginx = start_nginx(&scratch, addresses[0], sites, parameter);
-        let apache = start_apache(&scratch, addresses[1], sites);
-        write_howdah(&scratch, addresses, sites);
-        let plan = plan(&scratch, &nginx, &apache, addresses, sites);
+        let nginx = start_nginx(&scratch, addresses[0], sites, listening);
+        let apache = start_apache(&scratch, addresses[1], sites, listening);
+        let apache_addresses = apache_addresses(addresses[1], listening);
+        write_howdah(&scratch, addresses[0], &apache_addresses, sites);
+        let plan = plan(
+            &scratch,
+            [&nginx, &apache],
+            [&[addresses[0]], &apache_addresses],
+            sites,
+        );
         let machine = Machine {
             scratch,
             nginx,
@@ -253,7 +270,12 @@ fn php_fpm() -> PathBuf {
     found.next().expect("php-fpm is installed")
 }
 
-fn start_nginx(scratch: &Scratch, address: SocketAddr, sites: usize, parameter: &str) -> Process {
+fn start_nginx(
+    scratch: &Scratch,
+    address: SocketAddr,
+    sites: usize,
+    listening: Listening,
+) -> Process {
     let path = scratch.path().display();
     let mut text = format!(
         "user www-data;\npid {path}/nginx.pid;\nerror_log stderr;\nworker_processes 2;\ndaemon off;\nevents {{ worker_connections 512; }}\nhttp {{\naccess_log {path}/nginx.log;\n"
@@ -263,7 +285,10 @@ fn start_nginx(scratch: &Scratch, address: SocketAddr, sites: usize, parameter: 
     }
     for number in 0..sites {
         // nginx wants the parameter only once for an address.
-        let parameter = if number == 0 { parameter } else { "" };
+        let parameter = match (number, listening) {
+            (0, Listening::SocketPerWorker) => "reuseport",
+            _ => "",
+        };
         let _ = writeln!(
             text,
             "server {{ listen {address} {parameter}; server_name nginx{number}.test; root {path}/nginx{number}/public; index index.php; location ~ \\.php$ {{ fastcgi_pass unix:{path}/fpm.sock; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; fastcgi_param QUERY_STRING $query_string; fastcgi_param REQUEST_METHOD $request_method; fastcgi_param SERVER_SOFTWARE nginx; }} }}"
@@ -276,7 +301,16 @@ fn start_nginx(scratch: &Scratch, address: SocketAddr, sites: usize, parameter: 
     process
 }
 
-fn start_apache(scratch: &Scratch, address: SocketAddr, sites: usize) -> Process {
+fn start_apache(
+    scratch: &Scratch,
+    address: SocketAddr,
+    sites: usize,
+    listening: Listening,
+) -> Process {
+    let listen = match listening {
+        Listening::BothFamilies => address.port().to_string(),
+        _ => address.to_string(),
+    };
     let path = scratch.path().display();
     let mut text = String::new();
     for module in MODULES {
@@ -287,13 +321,14 @@ fn start_apache(scratch: &Scratch, address: SocketAddr, sites: usize) -> Process
     }
     let _ = write!(
         text,
-        "LoadModule php_module {}\nUser www-data\nGroup www-data\nServerName localhost\nListen {address}\nPidFile {path}/apache.pid\nDefaultRuntimeDir {path}\nMutex file:{path}\nErrorLog /dev/stderr\nTypesConfig /etc/mime.types\nStartServers 6\nMinSpareServers 4\nMaxRequestWorkers 8\nDirectoryIndex index.php\n<FilesMatch \"\\.php$\">\nSetHandler application/x-httpd-php\n</FilesMatch>\n",
+        "LoadModule php_module {}\nUser www-data\nGroup www-data\nServerName localhost\nListen {listen}\nPidFile {path}/apache.pid\nDefaultRuntimeDir {path}\nMutex file:{path}\nErrorLog /dev/stderr\nTypesConfig /etc/mime.types\nStartServers 6\nMinSpareServers 4\nMaxRequestWorkers 8\nDirectoryIndex index.php\n<FilesMatch \"\\.php$\">\nSetHandler application/x-httpd-php\n</FilesMatch>\n",
         mod_php().display()
     );
     for number in 0..sites {
+        let port = address.port();
         let _ = write!(
             text,
-            "<VirtualHost {address}>\nServerName apache{number}.test\nDocumentRoot {path}/apache{number}/public\n<Directory {path}/apache{number}/public>\nRequire all granted\n</Directory>\n</VirtualHost>\n"
+            "<VirtualHost *:{port}>\nServerName apache{number}.test\nDocumentRoot {path}/apache{number}/public\n<Directory {path}/apache{number}/public>\nRequire all granted\n</Directory>\n</VirtualHost>\n"
         );
     }
     let file = scratch.write("apache.conf", text);
@@ -310,18 +345,35 @@ fn mod_php() -> PathBuf {
     found.find(is_php).expect("mod_php is installed")
 }
 
-fn write_howdah(scratch: &Scratch, addresses: [SocketAddr; 2], sites: usize) {
+/// Returns the addresses of Apache, as the plan has them.
+fn apache_addresses(address: SocketAddr, listening: Listening) -> Vec<SocketAddr> {
+    let port = address.port();
+    match listening {
+        Listening::BothFamilies => vec![
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+            SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+        ],
+        _ => vec![address],
+    }
+}
+
+fn write_howdah(scratch: &Scratch, nginx: SocketAddr, apache: &[SocketAddr], sites: usize) {
+    let listen = |addresses: &[SocketAddr]| {
+        let quoted = addresses.iter().map(|address| format!("\"{address}\""));
+        format!("listen = [{}]", quoted.collect::<Vec<_>>().join(", "))
+    };
     let path = scratch.path().display();
     let mut text = format!(
-        "listen = [\"{}\", \"{}\"]\nuser = \"www-data\"\ncontrol = \"{path}/howdah.sock\"\ninclude = [\"sites.d/*.toml\"]\n\n[pool.www]\nmax_children = 4\n",
-        addresses[0], addresses[1]
+        "{}\nuser = \"www-data\"\ncontrol = \"{path}/howdah.sock\"\ninclude = [\"sites.d/*.toml\"]\n\n[pool.www]\nmax_children = 4\n",
+        listen(&[nginx])
     );
     text.push_str("\n[timeouts]\ndrain = \"20s\"\n");
     scratch.write("takeover/howdah.toml", text);
-    for server in ["nginx", "apache"] {
+    for (server, addresses) in [("nginx", &[nginx][..]), ("apache", apache)] {
+        let listen = listen(addresses);
         for number in 0..sites {
             let site = format!(
-                "[[site]]\nname = \"{server}{number}\"\nhosts = [\"{server}{number}.test\"]\nroot = \"{path}/{server}{number}/public\"\n"
+                "[[site]]\n{listen}\nname = \"{server}{number}\"\nhosts = [\"{server}{number}.test\"]\nroot = \"{path}/{server}{number}/public\"\n"
             );
             scratch.write(format!("takeover/sites.d/{server}{number}.toml"), site);
         }
@@ -330,25 +382,29 @@ fn write_howdah(scratch: &Scratch, addresses: [SocketAddr; 2], sites: usize) {
 
 fn plan(
     scratch: &Scratch,
-    nginx: &Process,
-    apache: &Process,
-    addresses: [SocketAddr; 2],
+    processes: [&Process; 2],
+    addresses: [&[SocketAddr]; 2],
     sites: usize,
 ) -> Plan {
     let kinds = [ServerKind::Nginx, ServerKind::Apache];
-    let servers = [(nginx, "nginx.conf"), (apache, "apache.conf")];
-    let servers = servers.iter().zip(kinds).zip(addresses);
-    let servers = servers.map(|(((process, file), kind), address)| {
-        running_server(kind, process.pid(), scratch.join(file), address)
-    });
+    let files = ["nginx.conf", "apache.conf"];
+    let server = |number: usize| {
+        // The last address is that of the socket.
+        let bound = *addresses[number].last().expect("an address");
+        let file = scratch.join(files[number]);
+        running_server(kinds[number], processes[number].pid(), file, bound)
+    };
     let site = |server: usize, name: &str, number: usize| PlannedSite {
         name: format!("{name}{number}"),
         hosts: vec![format!("{name}{number}.test")],
         served_by: kinds[server],
-        addresses: vec![SiteAddress {
-            address: addresses[server],
-            tls: false,
-        }],
+        addresses: addresses[server]
+            .iter()
+            .map(|address| SiteAddress {
+                address: *address,
+                tls: false,
+            })
+            .collect(),
         file: format!("sites.d/{name}{number}.toml").into(),
         root: scratch.join(format!("{name}{number}/public")),
         php: "mod_php".to_owned(),
@@ -358,7 +414,7 @@ fn plan(
     let all = (0..sites).flat_map(|number| [site(0, "nginx", number), site(1, "apache", number)]);
     Plan {
         made_at: howdah_takeover::switch::state::now(),
-        servers: servers.collect(),
+        servers: [0, 1].map(server).into(),
         sites: all.collect(),
         findings: Vec::new(),
     }
@@ -400,14 +456,17 @@ pub fn running_server(
     }
 }
 
-/// Returns the inodes of the sockets that listen at an address of IPv4.
+/// Returns the inodes of the sockets that listen at an address of IPv4, or at all addresses of IPv6.
 fn listening_inodes(address: SocketAddr) -> Vec<u64> {
-    let SocketAddr::V4(v4) = address else {
-        panic!("{address} is not IPv4");
+    let (file, ip) = match address {
+        SocketAddr::V4(v4) => {
+            let ip = u32::from_ne_bytes(v4.ip().octets());
+            ("/proc/net/tcp", format!("{ip:08X}"))
+        }
+        SocketAddr::V6(_) => ("/proc/net/tcp6", "0".repeat(32)),
     };
-    let ip = u32::from_ne_bytes(v4.ip().octets());
-    let local = format!("{ip:08X}:{:04X}", v4.port());
-    let text = fs::read_to_string("/proc/net/tcp").unwrap();
+    let local = format!("{ip}:{:04X}", address.port());
+    let text = fs::read_to_string(file).unwrap();
     let lines = text
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>());

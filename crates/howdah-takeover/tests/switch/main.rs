@@ -5,6 +5,7 @@ mod load;
 mod machine;
 mod systemd;
 
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use howdah_takeover::switch::state::{Phase, RollbackReason};
 use howdah_takeover::trial::{Difference, DifferenceName, TriedSite, Verdict};
 use howdah_test_support::process::wait_until;
 use load::{Load, get};
-use machine::{Machine, PATIENCE, json, start_slow_request};
+use machine::{Listening, Machine, PATIENCE, json, start_slow_request};
 use rustix::process::Signal;
 
 /// The sites of each server in the test under load.
@@ -115,7 +116,7 @@ fn old_servers_continue_as_before_after_a_rollback() {
     assert_eq!(switch.wait_exit(PATIENCE).unwrap().code(), Some(1));
     assert_eq!(rollback_reason(&machine), RollbackReason::RolledBackByHand);
     // Their sockets no longer let other servers listen at the address.
-    let shared = howdah_os::shared_ports::listen_alone(machine.addresses[0], false);
+    let shared = howdah_os::shared_ports::listen_alone(machine.addresses[0], false, 1);
     assert_eq!(shared.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
     machine.nginx.signal(Signal::HUP);
     assert_eq!(machine.server(), "old");
@@ -384,7 +385,8 @@ fn second_switch_is_refused_while_one_is_at_work_or_complete() {
 
 #[test]
 fn nginx_with_a_socket_for_each_worker_is_switched_and_serves_with_all_of_them_again() {
-    let Some(machine) = Machine::start_with("switch-reuseport", 1, "reuseport") else {
+    let Some(machine) = Machine::start_with("switch-reuseport", 1, Listening::SocketPerWorker)
+    else {
         return;
     };
     assert_eq!(machine.plan.servers[0].listeners.len(), 2);
@@ -403,5 +405,25 @@ fn nginx_with_a_socket_for_each_worker_is_switched_and_serves_with_all_of_them_a
     assert_eq!(machine.run(&["rollback"]).0, 0);
     wait_for_responses(&load, false);
     assert_eq!(machine.server(), "old");
+    load.end().check_nothing_failed();
+}
+
+#[test]
+fn socket_of_both_families_is_switched_for_each_of_them() {
+    let Some(machine) = Machine::start_with("switch-families", 2, Listening::BothFamilies) else {
+        return;
+    };
+    let ipv6 = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), machine.addresses[1].port());
+    let over_ipv6 = || get(ipv6, "apache1.test", "/").unwrap();
+    let load = Load::start(machine.addresses, 2, "/");
+    let _switch = machine.begin(&["switch"]);
+    machine.wait_for_phase(Phase::Watching);
+    machine.wait_for_howdah();
+    wait_for_responses(&load, true);
+    assert_eq!(over_ipv6(), "howdah apache1");
+    assert_eq!(machine.run(&["rollback"]).0, 0);
+    wait_for_responses(&load, false);
+    assert_eq!(machine.server(), "old");
+    assert_eq!(over_ipv6(), "old apache1");
     load.end().check_nothing_failed();
 }
