@@ -146,9 +146,12 @@ fn full_disk_during_the_watch_does_not_prevent_the_rollback() {
     command.env("DIRECTORY", machine.directory());
     command.env("ADDRESS", machine.addresses[0].to_string());
     let mut script = Process::start("a full disk", &mut command);
-    let status = script.wait_exit(PATIENCE).unwrap();
+    let code = script.wait_for_line("the exit code", PATIENCE, |line| {
+        line.strip_prefix("exit ").map(str::to_owned)
+    });
+    assert!(script.wait_exit(PATIENCE).unwrap().success());
     let log = script.log();
-    assert!(status.success() && log.contains("exit 1"), "{log}");
+    assert_eq!(code, "1", "{log}");
     assert!(log.contains("StateNotWritten"), "{log}");
     assert!(log.contains("RolledBackByHand"), "{log}");
     assert_eq!(machine.server(), "old");

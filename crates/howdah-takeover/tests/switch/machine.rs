@@ -23,7 +23,7 @@ use howdah_test_support::scratch::Scratch;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How long a server or a step may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Says which server runs it. `?crash`, `?fail` and `?slow` misbehave under Howdah only, or take three seconds.
 const SCRIPT: &str = r#"<?php
 $howdah = str_contains($_SERVER['SERVER_SOFTWARE'] ?? '', 'Howdah');
