@@ -216,6 +216,23 @@ impl Drop for Machine {
         for file in ["nginx.pid", "apache.pid"] {
             kill_by_file(&self.scratch.join(file));
         }
+        kill_left_behind(self.scratch.path());
+    }
+}
+
+/// Kills the processes whose command line mentions the directory: children of a server that was killed while it started
+/// them.
+fn kill_left_behind(directory: &Path) {
+    let directory = directory.display().to_string();
+    for entry in fs::read_dir("/proc").expect("/proc").flatten() {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let pid = entry.file_name().to_string_lossy().parse::<u32>();
+        if let Ok(pid) = pid
+            && String::from_utf8_lossy(&line).contains(&directory)
+            && let Some(process) = ProcessIdentity::of(pid)
+        {
+            process.signal(Signal::KILL);
+        }
     }
 }
 
