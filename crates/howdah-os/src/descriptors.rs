@@ -5,7 +5,7 @@
 use std::ffi::{CString, OsString};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::process::Command;
 
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{Gid, Uid, execve, getgrouplist, setgid, setgroups, setuid};
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd, retry_on_intr};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd, retry_on_intr};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     sendmsg, socketpair,
@@ -22,6 +22,9 @@ use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
 use crate::account::Account;
 use crate::process::drop_capabilities;
+
+/// The number of the first socket that a service manager passes (sd_listen_fds(3)).
+const FIRST_LISTENING_SOCKET: RawFd = 3;
 
 /// Creates two connected unix sockets that preserve message boundaries. An exec closes them.
 ///
@@ -69,6 +72,47 @@ pub fn inherit(command: &mut Command, fds: Vec<OwnedFd>) {
             Ok(())
         });
     }
+}
+
+/// Makes a program inherit `sockets` under the numbers 3, 4 and so on, as sd_listen_fds(3) expects them. This process
+/// closes them when the command is dropped. The caller sets the variables `LISTEN_FDS` and `LISTEN_PID`.
+///
+/// # Errors
+/// The error of `fcntl(2)`; too many files are open.
+pub fn pass_listening_sockets(command: &mut Command, sockets: Vec<OwnedFd>) -> io::Result<()> {
+    let above = FIRST_LISTENING_SOCKET + sockets.len() as RawFd;
+    // While all of these numbers are in use here, neither the copies nor the pipe through which std reports a failed
+    // exec can have one of them.
+    let mut reserved = Vec::new();
+    if let Some(any) = sockets.first() {
+        loop {
+            let copy = fcntl_dupfd_cloexec(any, FIRST_LISTENING_SOCKET)?;
+            let is_above = copy.as_raw_fd() >= above;
+            reserved.push(copy);
+            if is_above {
+                break;
+            }
+        }
+    }
+    let copies: Vec<OwnedFd> = sockets
+        .iter()
+        .map(|socket| fcntl_dupfd_cloexec(socket, above))
+        .collect::<Result<_, _>>()?;
+    // SAFETY: only async-signal-safe calls are allowed between fork and exec. dup2 is one, and nothing is allocated. It
+    // replaces descriptors only in the new process, which uses none of them before its exec: this process holds all of
+    // these numbers in `reserved` or by files of its own.
+    unsafe {
+        command.pre_exec(move || {
+            let _ = &reserved;
+            for (number, copy) in (FIRST_LISTENING_SOCKET..).zip(&copies) {
+                if libc::dup2(copy.as_raw_fd(), number) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    Ok(())
 }
 
 /// Replaces this program with another one, with `kept` open under their current numbers. Unlike `exec` of std, this
@@ -182,6 +226,17 @@ pub fn run_as(command: &mut Command, account: Option<(&Account, u32)>) -> io::Re
     Ok(())
 }
 
+/// Makes a program start with no signal blocked. Without this, std would pass on the mask of the calling thread, which
+/// [`SignalDescriptor`](crate::signals::SignalDescriptor) changes.
+pub fn start_with_no_signal_blocked(command: &mut Command) {
+    let none = SigSet::empty();
+    // SAFETY: only async-signal-safe calls are allowed between fork and exec. sigprocmask is one, and nothing is
+    // allocated.
+    unsafe {
+        command.pre_exec(move || Ok(sigprocmask(SigmaskHow::SIG_SETMASK, Some(&none), None)?));
+    }
+}
+
 /// Makes the kernel send `signal` to the program when the thread that starts it exits. A program therefore does not
 /// outlive its spawner, however the spawner ends. The setting is not inherited by processes that the program forks, and
 /// the exec of a set-user-ID program clears it (prctl(2)).
@@ -208,7 +263,8 @@ pub fn exit_with_parent(command: &mut Command, signal: Signal) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::net::TcpListener;
+    use std::os::fd::IntoRawFd;
 
     use super::*;
 
@@ -236,5 +292,29 @@ mod tests {
         assert!(command.status().unwrap().success());
         drop(command);
         assert_eq!(std::io::read_to_string(read).unwrap(), "hello\n");
+    }
+
+    #[test]
+    fn listening_sockets_are_passed_under_the_numbers_of_a_service_manager() {
+        let sockets: Vec<TcpListener> = (0..7)
+            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect();
+        let inode = |listener: &TcpListener| rustix::fs::fstat(listener).unwrap().st_ino;
+        let expected: Vec<String> = sockets
+            .iter()
+            .map(|listener| format!("socket:[{}]", inode(listener)))
+            .collect();
+        let mut command = Command::new("sh");
+        command.args(["-c", "readlink $(seq -f /proc/$$/fd/%g 3 9)"]);
+        let sockets = sockets.into_iter().map(OwnedFd::from).collect();
+        pass_listening_sockets(&mut command, sockets).unwrap();
+        let output = command.output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
+
+        let mut missing = Command::new("/nonexistent/program");
+        let one = TcpListener::bind("127.0.0.1:0").unwrap();
+        pass_listening_sockets(&mut missing, vec![one.into()]).unwrap();
+        assert_eq!(missing.spawn().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -14,8 +14,9 @@
 //! - [`signals`]: signals as a descriptor.
 //! - [`descriptors`]: descriptors that survive an exec, and programs that exit with their parent.
 //! - [`mapping`]: memory that is shared with other processes, and files that are mapped for reading.
+//! - [`shared_ports`]: listening sockets of two servers at one address.
 //!
-//! Only the last two modules contain `unsafe` code.
+//! Only the last three modules contain `unsafe` code.
 
 #![deny(unsafe_code)]
 
@@ -32,5 +33,6 @@ pub mod output;
 pub mod package_manager;
 pub mod process;
 pub mod safe_path;
+pub mod shared_ports;
 pub mod shell;
 pub mod signals;

@@ -6,7 +6,7 @@
 //! process accepts would hang. The sockets stay open while the server runs, since only the manager can bind them again.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ struct InheritedSocket {
 }
 
 /// The address that a socket is bound to.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum BoundAddress {
     /// The flag says whether the socket accepts IPv4, too, as `[::]` may.
     Tcp(SocketAddr, bool),
@@ -98,6 +98,7 @@ impl InheritedSockets {
     /// Returns the sockets of each `listen` of sites, in order, or all mistakes.
     pub fn assign(&self, listen: &[&ListenSettings]) -> Result<Vec<ListenSockets>, String> {
         let mut taken = vec![false; self.sockets.len()];
+        let bound = self.bound_for(listen);
         let mut mistakes = Vec::new();
         let mut all = Vec::new();
         for listen in listen {
@@ -107,9 +108,11 @@ impl InheritedSockets {
                     listen.address
                 ));
             }
-            let stream = self.take_for(&mut taken, |bound| bound.is_stream_of(&listen.address));
+            let stream = self.take_for(&bound, &mut taken, |bound| {
+                bound.is_stream_of(&listen.address)
+            });
             let udp = match listen.http3 {
-                true => self.take_for(&mut taken, |bound| bound.is_udp_of(&listen.address)),
+                true => self.take_for(&bound, &mut taken, |bound| bound.is_udp_of(&listen.address)),
                 false => Ok(Vec::new()),
             };
             let (stream, udp) = match (stream, udp) {
@@ -149,16 +152,41 @@ impl InheritedSockets {
         }
     }
 
-    /// Returns copies of the sockets that fit best according to `is_meant`, and marks them as taken.
+    /// Returns the addresses of the sockets, as `listen` uses them. If two or more sockets are bound to `[::]` with IPv4,
+    /// and both `[::]` and `0.0.0.0` have a `listen` at their port, the first of them is for IPv4. `howdah takeover` passes
+    /// such sockets and directs the connections of each family to one of them.
+    fn bound_for(&self, listen: &[&ListenSettings]) -> Vec<BoundAddress> {
+        let mut bound: Vec<BoundAddress> = self.sockets.iter().map(|s| s.bound.clone()).collect();
+        let has = |wanted: &SocketAddr| {
+            let wanted = ListenAddress::Tcp(*wanted);
+            listen.iter().any(|listen| listen.address == wanted)
+        };
+        for number in 0..bound.len() {
+            let BoundAddress::Tcp(both, true) = bound[number] else {
+                continue;
+            };
+            let ipv4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, both.port()));
+            let is_alone = !bound[number + 1..].contains(&bound[number]);
+            let is_served = bound.contains(&BoundAddress::Tcp(ipv4, false));
+            if both.ip().is_unspecified() && !is_alone && !is_served && has(&both) && has(&ipv4) {
+                bound[number] = BoundAddress::Tcp(ipv4, false);
+            }
+        }
+        bound
+    }
+
+    /// Returns copies of the sockets that fit best according to `is_meant`, and marks them as taken. `bound` has the
+    /// address of each socket.
     fn take_for(
         &self,
+        bound: &[BoundAddress],
         taken: &mut [bool],
         is_meant: impl Fn(&BoundAddress) -> Option<SocketFit>,
     ) -> std::io::Result<Vec<OwnedFd>> {
-        let free = self.sockets.iter().zip(taken.iter_mut());
+        let free = self.sockets.iter().zip(bound).zip(taken.iter_mut());
         let fits = free.filter(|(_, taken)| !**taken);
         let mut fits: Vec<_> = fits
-            .filter_map(|(socket, taken)| Some((is_meant(&socket.bound)?, socket, taken)))
+            .filter_map(|((socket, bound), taken)| Some((is_meant(bound)?, socket, taken)))
             .collect();
         let best = fits.iter().map(|(fit, ..)| *fit).max();
         fits.retain(|(fit, ..)| Some(*fit) == best);
@@ -342,5 +370,44 @@ mod tests {
         // The next program after an upgrade finds the sockets under the numbers that the manager gave them.
         let kept: Vec<i32> = both.sockets().map(|socket| socket.as_raw_fd()).collect();
         assert_eq!(kept, numbers);
+    }
+
+    #[test]
+    fn first_of_two_sockets_for_both_families_serves_ipv4() {
+        let socket = || {
+            let flags = rustix::net::SocketFlags::CLOEXEC;
+            let kind = SocketType::STREAM;
+            let family = rustix::net::AddressFamily::INET6;
+            let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
+            sockopt::set_ipv6_v6only(&socket, false).unwrap();
+            sockopt::set_socket_reuseport(&socket, true).unwrap();
+            socket
+        };
+        let first = socket();
+        rustix::net::bind(&first, &"[::]:0".parse::<SocketAddr>().unwrap()).unwrap();
+        let address = SocketAddr::try_from(getsockname(&first).unwrap()).unwrap();
+        let second = socket();
+        rustix::net::bind(&second, &address).unwrap();
+        let inode = |socket: &OwnedFd| rustix::fs::fstat(socket).unwrap().st_ino;
+        let inodes = [inode(&first), inode(&second)];
+
+        let sockets = passed(vec![(first, "takeover"), (second, "takeover")]);
+        let ipv4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+        let ipv4 = ListenSettings::at(ListenAddress::Tcp(ipv4));
+        let ipv6 = ListenSettings::at(ListenAddress::Tcp(address));
+        let assigned = |listen: &[&ListenSettings]| -> Vec<Vec<u64>> {
+            let assigned = sockets.assign(listen).unwrap();
+            let inodes = |one: &ListenSockets| one.stream.iter().map(inode).collect();
+            assigned.iter().map(inodes).collect()
+        };
+        let each = [vec![inodes[0]], vec![inodes[1]]];
+        assert_eq!(assigned(&[&ipv4, &ipv6]), each);
+        assert_eq!(
+            assigned(&[&ipv6, &ipv4]),
+            [each[1].clone(), each[0].clone()]
+        );
+        // A single address gets both.
+        assert_eq!(assigned(&[&ipv4]), [inodes.to_vec()]);
+        assert_eq!(assigned(&[&ipv6]), [inodes.to_vec()]);
     }
 }

@@ -26,7 +26,9 @@ pub enum TakeoverCommand {
     #[command(after_help = "Example:\n  howdah takeover try")]
     Try(TryArguments),
     /// Take over the ports without refusing a connection, watch, and roll back if anything is worse than before.
-    #[command(after_help = "Example:\n  howdah takeover switch")]
+    #[command(
+        after_help = "Examples:\n  howdah takeover switch\n  howdah takeover switch --watch 1h"
+    )]
     Switch(SwitchArguments),
     /// Return to the old servers.
     #[command(after_help = "Example:\n  howdah takeover rollback")]
@@ -34,6 +36,9 @@ pub enum TakeoverCommand {
     /// Show which servers serve the machine, and how far the takeover is.
     #[command(after_help = "Example:\n  howdah takeover status")]
     Status(StatusArguments),
+    /// Continue a switch that was interrupted, and serve after a complete one; for the init system.
+    #[command(hide = true)]
+    Resume(ResumeArguments),
 }
 
 /// Where the takeover keeps its files.
@@ -87,6 +92,9 @@ pub struct SwitchArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub directory: TakeoverDirectory,
+    /// How long Howdah is compared with the old servers before the switch is complete, such as 10m
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_watch_time)]
+    pub watch: Duration,
 }
 
 /// `howdah takeover rollback`
@@ -105,6 +113,23 @@ pub struct StatusArguments {
     pub directory: TakeoverDirectory,
 }
 
+/// `howdah takeover resume`
+#[derive(Args, Debug)]
+pub struct ResumeArguments {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub directory: TakeoverDirectory,
+}
+
+/// Parses the time of `--watch`: at least a second.
+fn parse_watch_time(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    match time < Duration::from_secs(1) {
+        true => Err("write at least 1s".to_owned()),
+        false => Ok(time),
+    }
+}
+
 /// Parses a time with its unit: `250ms`, `10s`, `5m`.
 fn parse_time(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -113,9 +138,10 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         "ms" => number,
         "s" => number.and_then(|number| number.checked_mul(1000)),
         "m" => number.and_then(|number| number.checked_mul(60_000)),
+        "h" => number.and_then(|number| number.checked_mul(3_600_000)),
         _ => None,
     };
-    // A day is longer than any trial.
+    // A day is longer than any trial, and long enough for a watch.
     let time = milliseconds.filter(|time| *time <= 86_400_000);
     time.map(Duration::from_millis)
         .ok_or_else(|| "write a time with its unit, such as 250ms, 10s or 5m".to_owned())
