@@ -177,6 +177,9 @@ pub enum HowdahCommand {
     /// Load new code, php.ini and configuration without dropping a request.
     #[command(after_help = "Example, after a deployment:\n  howdah reload")]
     Reload(ServerTarget),
+    /// Open the log files again, after they have been renamed.
+    #[command(after_help = "Example, after a rotation of the logs:\n  howdah reopen")]
+    Reopen(ServerTarget),
     /// Replace the running program with the one that is installed now, without dropping a request.
     #[command(after_help = "Example, after a new version has been installed:\n  howdah upgrade")]
     Upgrade(ServerTarget),

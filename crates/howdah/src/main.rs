@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         HowdahCommand::Cert(cert) => commands::cert::run(cert),
         HowdahCommand::Job(job) => commands::job::run(job),
         HowdahCommand::Reload(target) => commands::lifecycle::reload(&target),
+        HowdahCommand::Reopen(target) => commands::lifecycle::reopen(&target),
         HowdahCommand::Upgrade(target) => commands::lifecycle::upgrade(&target),
         HowdahCommand::Stop(stop) => commands::lifecycle::stop(&stop),
         HowdahCommand::Compare => commands::external::BENCH.execute(["compare"]),

@@ -34,6 +34,27 @@ fn logs_are_opened_again_after_a_rotation() {
         server.get("/a.txt?second");
         has(&access, "?second")
     });
+    // The command does the same, and says when the new file is there, or why it is not.
+    fs::rename(&access, scratch.path("access.log.2")).unwrap();
+    let (code, out, err) = server.run_command(&["reopen"]);
+    assert_eq!(
+        (code, &out[..]),
+        (0, "the log files are open again\n"),
+        "{err}"
+    );
+    assert!(access.exists());
+    wait_until("a line in it", || {
+        server.get("/a.txt?third");
+        has(&access, "?third")
+    });
+    fs::rename(&access, scratch.path("access.log.3")).unwrap();
+    fs::create_dir(&access).unwrap();
+    let (code, _, err) = server.run_command(&["reopen"]);
+    assert_eq!(code, 1);
+    assert!(
+        err.contains("LogNotReopened: ") && err.contains("access.log"),
+        "{err}"
+    );
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
             continue;
         }
         if path.starts_with('|') || path.starts_with("syslog:") || path.contains("${") {
-            ledger.mark_missing(log.id, "`access` in [log] must be a path, stdout or stderr; the packages' logrotate rule runs `howdah reopen`");
+            ledger.mark_missing(log.id, "`access` in [log] must be a path, stdout or stderr; to rotate logs, use logrotate and `howdah reopen`");
             continue;
         }
         main = Some(log);

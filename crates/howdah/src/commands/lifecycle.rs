@@ -1,4 +1,4 @@
-//! `howdah reload`, `howdah upgrade` and `howdah stop`.
+//! `howdah reload`, `howdah reopen`, `howdah upgrade` and `howdah stop`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,6 +8,9 @@ use crate::exit;
 use crate::master::control::{ControlRequest, ControlResponse};
 use howdah_config::arguments::{ServerTarget, StopArguments};
 use howdah_config::value::milliseconds;
+
+/// How long the server may take to open its log files. Only a broken file system needs longer.
+const REOPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Prints the response of the server. `done` is the participle for a refused command, as in "not stopped".
 fn print_response(response: Result<ControlResponse, String>, done: &str) -> ExitCode {
@@ -48,6 +51,18 @@ pub fn reload(target: &ServerTarget) -> ExitCode {
             ResponseWait::WhileMasterLives,
         ),
         "reloaded; the previous configuration remains in use",
+    )
+}
+
+/// Runs `howdah reopen`. Returns when the new files are open.
+pub fn reopen(target: &ServerTarget) -> ExitCode {
+    print_response(
+        send_request(
+            target,
+            &ControlRequest::Reopen,
+            ResponseWait::AtMost(REOPEN_TIMEOUT),
+        ),
+        "reopened",
     )
 }
 

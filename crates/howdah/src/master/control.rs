@@ -2,8 +2,8 @@
 //! process that may connect may also stop the server: only the server's user has access.
 //!
 //! Requests: `{"command":"who"}`, `{"command":"status"}`, `{"command":"cache","ask":…}`,
-//! `{"command":"certificates","ask":…}`, `{"command":"jobs","ask":…}`, `{"command":"reload"}`, `{"command":"upgrade"}`,
-//! `{"command":"stop","limit_ms":1000}`.
+//! `{"command":"certificates","ask":…}`, `{"command":"jobs","ask":…}`, `{"command":"reload"}`, `{"command":"reopen"}`,
+//! `{"command":"upgrade"}`, `{"command":"stop","limit_ms":1000}`.
 //!
 //! Responses: `{"ok":true,…}` or `{"ok":false,"mistakes":[…]}`.
 
@@ -54,6 +54,8 @@ pub enum ControlRequest {
     },
     /// Load new code, php.ini and configuration. The response is sent when they are served.
     Reload,
+    /// Open the log files again, after they have been renamed.
+    Reopen,
     /// Replace the program with the one that is installed now. The response is sent when its front serves.
     Upgrade,
     /// Finish the running requests and exit. The response is sent when that is done.

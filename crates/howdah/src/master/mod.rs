@@ -370,7 +370,11 @@ impl Master {
             libc::SIGQUIT => self.stop(self.settings.server.timeouts.drain),
             libc::SIGHUP => self.reload(vec![None]),
             libc::SIGUSR2 => self.upgrade(None),
-            libc::SIGUSR1 => self.reopen_logs(),
+            libc::SIGUSR1 => {
+                if let Err(why) = self.reopen_logs() {
+                    print_message(why);
+                }
+            }
             libc::SIGCHLD => self.reap(),
             _ => {}
         }
@@ -428,6 +432,10 @@ impl Master {
             ControlRequest::Jobs { ask: Some(ask) } => self.jobs.command(ask, asker),
             ControlRequest::Who => asker.who(self.facts.clone()),
             ControlRequest::Reload => self.reload(vec![Some(asker)]),
+            ControlRequest::Reopen => match self.reopen_logs() {
+                Ok(()) => asker.succeed("the log files are open again", &[]),
+                Err(why) => asker.refuse(&why),
+            },
             ControlRequest::Upgrade => self.upgrade(Some(asker)),
             ControlRequest::Stop { limit_ms } => {
                 let limit = limit_ms.map(Duration::from_millis);
@@ -462,8 +470,12 @@ impl Master {
         }
     }
 
-    fn reopen_logs(&mut self) {
-        let Some(front) = &self.front else { return };
+    /// Opens the log files again. On error, returns the message for the user.
+    fn reopen_logs(&mut self) -> Result<(), String> {
+        let Some(front) = &self.front else {
+            // A front that is started opens them itself.
+            return Ok(());
+        };
         let sent = reload::open_logs(&self.settings).and_then(|logs| {
             let message = ToFront::Reopen {
                 error_log: logs.error.is_some(),
@@ -472,11 +484,7 @@ impl Master {
             self.jobs.reopen(logs.error.as_ref().map(AsFd::as_fd));
             front.link.send_now(&message, &logs.fds())
         });
-        if let Err(error) = sent {
-            print_message(format!(
-                "LogNotReopened: {error}; the old files remain in use"
-            ));
-        }
+        sent.map_err(|error| format!("LogNotReopened: {error}; the old files remain in use"))
     }
 
     fn clean_up(&mut self) {

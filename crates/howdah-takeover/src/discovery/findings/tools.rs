@@ -254,7 +254,7 @@ fn report_logrotate(files: &SystemFiles<'_>, logs: &[&Path], findings: &mut Find
                 format!(
                     "logrotate tells only {server} to open its logs again, and Howdah will write to the same files"
                 ),
-                "Add `howdah reopen` to the script of this rule before the switch.",
+                "Add `howdah reopen || true` to the script of this rule before the switch.",
             ),
             false => finding(
                 Severity::Note,
