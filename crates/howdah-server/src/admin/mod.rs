@@ -4,7 +4,7 @@
 //! - [`counters`]: requests, statuses, failures by name; a share per thread.
 //! - [`history`]: samples of the counters of the last hour.
 //! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
-//! - [`render`]: selects the format for a client; [`text`], [`openmetrics`]: two of the formats.
+//! - [`render`]: selects the format for a client; [`text`], [`openmetrics`], `compatible`: the formats.
 //! - [`metrics`]: the names of metrics, with labels and help.
 //! - [`format`]: helpers for both formats.
 //! - [`backends`]: FastCGI backends and proxied servers in both formats.
@@ -15,6 +15,7 @@
 mod backends;
 mod cache;
 mod cache_disk;
+mod compatible;
 pub mod counters;
 mod fleet;
 mod format;

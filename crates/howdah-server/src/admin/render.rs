@@ -1,7 +1,9 @@
-//! Selects the format of [`ServerStatus`] for a client: text for people, JSON for programs, OpenMetrics for Prometheus.
+//! Selects the format of [`ServerStatus`] for a client: text for people, JSON for programs, OpenMetrics for Prometheus,
+//! and the formats of nginx and Apache.
 
 use howdah_http::message::RequestHead;
 
+use super::compatible::{server_status, stub_status};
 use super::openmetrics::metrics;
 use super::status::ServerStatus;
 use super::text::text;
@@ -18,16 +20,22 @@ pub enum StatusForm {
     OpenMetrics,
     /// Prometheus' own text format, for clients that do not accept OpenMetrics.
     Prometheus,
+    /// The page of nginx' `stub_status`.
+    StubStatus,
+    /// The page of Apache's `server-status?auto`.
+    ServerStatus,
 }
 
 impl StatusForm {
-    /// Returns the format that a request asks for, by the query (`?json`, `?openmetrics`, `?text`, like php-fpm's page)
-    /// or else by `Accept`.
+    /// Returns the format that a request asks for, by the query (`?json`, `?openmetrics`, `?text`, like php-fpm's page,
+    /// `?stub_status`, and `?auto` like Apache's page) or else by `Accept`.
     pub fn requested_by(request: &RequestHead) -> StatusForm {
         match request.query().unwrap_or_default() {
             b"json" => return StatusForm::Json,
             b"openmetrics" => return StatusForm::OpenMetrics,
             b"text" => return StatusForm::Text,
+            b"stub_status" => return StatusForm::StubStatus,
+            b"auto" => return StatusForm::ServerStatus,
             _ => {}
         }
         if accepts(request, b"application/openmetrics-text") {
@@ -50,7 +58,9 @@ impl StatusForm {
     /// Returns the value of `Content-Type` for this format.
     pub fn content_type(self) -> &'static str {
         match self {
-            StatusForm::Text => "text/plain; charset=utf-8",
+            StatusForm::Text | StatusForm::StubStatus | StatusForm::ServerStatus => {
+                "text/plain; charset=utf-8"
+            }
             StatusForm::Json => "application/json",
             StatusForm::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             StatusForm::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -67,6 +77,8 @@ impl StatusForm {
             }
             StatusForm::OpenMetrics => metrics(status, true),
             StatusForm::Prometheus => metrics(status, false),
+            StatusForm::StubStatus => stub_status(status),
+            StatusForm::ServerStatus => server_status(status),
         }
     }
 }
@@ -257,6 +269,8 @@ mod tests {
             ),
             ("/s", "application/json", StatusForm::Json),
             ("/s?text", "application/json", StatusForm::Text),
+            ("/s?stub_status", "application/json", StatusForm::StubStatus),
+            ("/s?auto", "*/*", StatusForm::ServerStatus),
         ] {
             assert_eq!(
                 StatusForm::requested_by(&request("GET", target, &[("Accept", accept)])),

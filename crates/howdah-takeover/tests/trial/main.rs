@@ -434,7 +434,8 @@ fn preview_ends_when_the_trial_is_killed() {
     let machine = nginx("try-killed");
     machine.plan(&[("shop.test", DENIED)]);
     for signal in [rustix::process::Signal::KILL, rustix::process::Signal::INT] {
-        let mut running = Process::start("try", &mut machine.command(&["--pause", "500ms"]));
+        // With this pause, the trial takes most of a minute: it does not end before the signal on any machine.
+        let mut running = Process::start("try", &mut machine.command(&["--pause", "3s"]));
         let is_asked = || machine.log("shop.test").contains("howdah-takeover");
         wait_until("the first request", Duration::from_secs(60), is_asked);
         let second = machine.try_takeover(&[]);

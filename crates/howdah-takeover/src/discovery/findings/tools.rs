@@ -343,8 +343,8 @@ fn report_monitoring(import: &ServerImport, findings: &mut Findings) {
             finding(
                 Severity::Note,
                 "MonitoringPage",
-                format!("the page of `{}` shows the state of the old server, and Howdah has no page with this content", text.trim()),
-                "Let the monitoring program read Howdah's status or metrics (docs/monitoring.md).",
+                format!("the page of `{}` shows the state of the old server, which does not serve after the switch", text.trim()),
+                "Set `listen` in [status], and let the monitoring program read its /status?stub_status (the format of nginx), /status?auto (the format of Apache) or /metrics (docs/monitoring.md).",
             )
             .at(place),
         );
