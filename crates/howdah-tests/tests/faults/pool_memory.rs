@@ -43,6 +43,11 @@ impl Memory {
 fn served(name: &str) -> Fixture {
     let fixture = Fixture::named(name).pool("pm = \"static\"").start();
     fixture.still_serves();
+    // The first children serve while the others are still being started.
+    fixture.wait("all children", |fixture| {
+        let pool = &fixture.status()["pools"][0];
+        pool["idle_processes"] == pool["max_children"]
+    });
     fixture
 }
 
