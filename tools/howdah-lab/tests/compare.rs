@@ -489,7 +489,7 @@ fn time_limit_names_the_missing_blocks() {
     let results = tables(&stdout);
     let left_out = results[0]["left_out"][0].as_str().unwrap();
     assert!(
-        left_out.starts_with("LeftOut: ") && left_out.contains("file at 2 clients has "),
+        left_out.starts_with("LeftOut: ") && left_out.contains("file at 2 clients, only "),
         "{left_out}"
     );
     // The results are complete: every stack has the same number of windows, each with figures of
