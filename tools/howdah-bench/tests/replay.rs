@@ -246,5 +246,9 @@ fn logs_without_requests_are_refused() {
     assert!(refused(&fast).to_string().contains("--speed 11"));
     let mut query = plan;
     query.targets = vec![LoadTarget::parse("http://127.0.0.1:9/?a").unwrap()];
-    assert!(refused(&query).to_string().contains("must not have a query"));
+    assert!(
+        refused(&query)
+            .to_string()
+            .contains("must not have a query")
+    );
 }
