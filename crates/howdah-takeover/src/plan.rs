@@ -1,6 +1,6 @@
 //! The plan of a takeover, which `howdah takeover plan` writes as `plan.json` and the other commands read.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub const PLAN_FILE: &str = "plan.json";
 /// `sites.d`.
 pub const CONFIGURATION: &str = "howdah.toml";
 
-/// What serves the machine, and what becomes of it.
+/// The servers that run on a machine, their sites, and what the owner should know before the switch.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Plan {
     /// When the plan was made, in seconds since 1970.
@@ -47,7 +47,7 @@ pub struct RunningServer {
     /// When that process started, in clock ticks since the machine did (field 22 of `/proc/PID/stat`): a pid alone does
     /// not identify a process.
     pub started: u64,
-    /// Its program.
+    /// The path of the program that the process runs.
     pub program: PathBuf,
     /// Its arguments, the name of the program first.
     pub arguments: Vec<String>,
@@ -168,8 +168,18 @@ pub enum Severity {
     Blocks,
     /// Something works differently after the switch.
     Risk,
-    /// For information.
+    /// Nothing becomes worse, but the owner may want to know it.
     Note,
+}
+
+/// Returns an address at which this machine reaches a socket that is bound to `address`.
+pub fn local_address(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 impl Plan {

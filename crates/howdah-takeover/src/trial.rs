@@ -76,11 +76,11 @@ pub const MAX_DIFFERENCES: usize = 40;
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Both servers respond alike.
+    /// Both servers respond alike to all requests.
     Equal,
-    /// They do not.
+    /// The servers respond differently to at least one request.
     Differs,
-    /// The trial does not show whether they do.
+    /// The trial does not show whether the servers respond alike.
     CannotBeJudged,
 }
 

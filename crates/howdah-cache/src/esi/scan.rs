@@ -7,7 +7,7 @@ pub enum EndTag {
     OfLength(usize),
     /// More bytes are needed.
     Incomplete,
-    /// Something else.
+    /// The bytes are no end tag of this name.
     Other,
 }
 

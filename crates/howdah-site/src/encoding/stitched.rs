@@ -73,7 +73,7 @@ impl StitchedGzip {
         Ok(true)
     }
 
-    /// Compresses bytes.
+    /// Adds bytes that are not one of the texts to the stream.
     pub fn write(&mut self, plain: &[u8]) -> io::Result<()> {
         self.checksum.update(plain);
         self.length = self.length.wrapping_add(plain.len() as u32);

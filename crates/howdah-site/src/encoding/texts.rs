@@ -28,7 +28,7 @@ pub fn deflate_texts<'t>(
     let mut work = TextsWork {
         texts,
         at: (0, 0),
-        compressor: new_compressor(),
+        compressor: None,
         coded: Vec::new(),
         done: Vec::new(),
         keep: Some(Box::new(keep)),
@@ -45,7 +45,8 @@ struct TextsWork {
     texts: Vec<Bytes>,
     /// The index of the current text, and how many of its bytes are done.
     at: (usize, usize),
-    compressor: Compress,
+    /// Created with the first text, because work that is refused needs none.
+    compressor: Option<Compress>,
     coded: Vec<u8>,
     done: Vec<DeflatedText>,
     keep: Option<KeepTexts>,
@@ -63,7 +64,6 @@ impl TextsWork {
                 deflated: Bytes::from(coded.into_boxed_slice()),
             });
         }
-        self.compressor.reset();
         self.at = (self.at.0 + 1, 0);
     }
 }
@@ -82,7 +82,11 @@ impl CompressionWork for TextsWork {
             true => FlushCompress::Sync,
             false => FlushCompress::None,
         };
-        if deflate(&mut self.compressor, slice, flush, &mut self.coded).is_err() {
+        let compressor = self.compressor.get_or_insert_with(new_compressor);
+        if self.at.1 == 0 {
+            compressor.reset();
+        }
+        if deflate(compressor, slice, flush, &mut self.coded).is_err() {
             // The page is compressed for each delivery instead.
             return true;
         }

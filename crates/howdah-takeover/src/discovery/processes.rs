@@ -11,13 +11,15 @@ use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::proc::ProcessStat;
+
 /// The maximum number of bytes of a process's arguments that are read.
 const MAX_ARGUMENT_BYTES: u64 = 64 << 10;
 
-/// A process.
+/// A process of this machine, as it was when `/proc` was read.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its id.
+    /// The id of the process.
     pub pid: u32,
     /// The id of its parent.
     pub parent: u32,
@@ -37,8 +39,9 @@ impl Process {
     /// # Errors
     /// Returns the system's error, in particular if the process has exited.
     pub fn read(pid: u32) -> io::Result<Process> {
-        let stat = fs::read(directory(pid).join("stat"))?;
-        let (parent, started) = parse_stat(&stat).ok_or(io::ErrorKind::InvalidData)?;
+        let ProcessStat {
+            parent, started, ..
+        } = ProcessStat::read(pid)?;
         let status = fs::read_to_string(directory(pid).join("status")).unwrap_or_default();
         Ok(Process {
             pid,
@@ -164,18 +167,6 @@ impl Processes {
     }
 }
 
-/// Returns the parent and the start time in a line of `/proc/PID/stat`. The name of the process, in parentheses, may
-/// contain parentheses and spaces itself (proc_pid_stat(5)).
-fn parse_stat(stat: &[u8]) -> Option<(u32, u64)> {
-    let end = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    // Field 3, the state, is the first one behind the name.
-    let mut fields = rest.split_whitespace().skip(1);
-    let parent = fields.next()?.parse().ok()?;
-    let started = fields.nth(22 - 5)?.parse().ok()?;
-    Some((parent, started))
-}
-
 /// Returns the effective user in the text of `/proc/PID/status`. The kernel escapes line breaks in the name there.
 fn effective_user(status: &str) -> Option<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -212,14 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_process_name_does_not_shift_fields() {
-        let fields = "S 7 8 9 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1000 2000\n";
-        for name in ["nginx", "a b) S 1 (c", ") R 1 1 1", "", "\n(("] {
-            let stat = format!("123 ({name}) {fields}");
-            assert_eq!(parse_stat(stat.as_bytes()), Some((7, 4242)), "{name}");
-        }
-        assert_eq!(parse_stat(b"123 (x"), None);
-        assert_eq!(parse_stat(b"123 (x) S 1"), None);
+    fn hostile_process_name_does_not_change_the_user() {
         let status = "Name:\tUid:\\n\nUmask:\t0022\nUid:\t1\t33\t3\t4\n";
         assert_eq!(effective_user(status), Some(33));
     }

@@ -20,7 +20,7 @@ pub struct FoundServer {
     pub server: RunningServer,
     /// How relative names in its configuration are resolved.
     pub paths: ConfigurationPaths,
-    /// Its workers.
+    /// The processes that the server has started.
     pub workers: Vec<Process>,
     /// When it has loaded its configuration: at first, when its first process started.
     pub loaded_at: SystemTime,

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::plan::{ListenAddress, Listener};
+use crate::proc::socket_descriptors;
 
 /// The state `TCP_LISTEN` in `/proc/net/tcp`.
 const TCP_LISTEN: &str = "0A";
@@ -63,15 +64,9 @@ impl ListeningSockets {
     }
 }
 
-/// Returns the inodes of the sockets that a process has open.
+/// Returns the inodes of the sockets that a process has open, or `None` if its descriptors are not visible.
 pub fn socket_inodes(pid: u32) -> Option<Vec<u64>> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-    let links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
-    let inode = |link: PathBuf| {
-        let text = link.to_str()?.strip_prefix("socket:[")?;
-        text.strip_suffix(']')?.parse::<u64>().ok()
-    };
-    Some(links.filter_map(inode).collect())
+    Some(socket_descriptors(pid).ok()?.into_keys().collect())
 }
 
 fn parse_tcp(line: &str) -> Option<(SocketAddr, u64)> {

@@ -62,7 +62,7 @@ fn start(
         _ => run(server, directory).map_err(failed)?,
     }
     let listens = |port: &&SharedPort| {
-        let address = super::probe::local_address(port.address);
+        let address = crate::plan::local_address(port.address);
         TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok()
     };
     match wait_for(START_TIMEOUT, || ports.iter().all(listens)) {

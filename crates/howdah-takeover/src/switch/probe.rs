@@ -1,6 +1,6 @@
 //! Requests of the front page of each site, before the switch and during the watch.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use howdah_import::verify::client::VerifyServer;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Plan, PlannedSite};
+use crate::plan::{Plan, PlannedSite, local_address};
 
 /// How many front pages are requested at once.
 const CONCURRENT: usize = 8;
@@ -84,16 +84,6 @@ impl Probe {
             ms: TIMEOUT.as_secs_f64() * 1000.0,
         }
     }
-}
-
-/// Returns an address at which this machine reaches a socket that is bound to `address`.
-pub fn local_address(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 impl ProbeResult {

@@ -9,10 +9,12 @@ use howdah_os::shared_ports::HeldProcess;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-/// A process.
+use crate::proc::{ProcessStat, socket_descriptors};
+
+/// A process, identified beyond the reuse of its id.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub struct ProcessIdentity {
-    /// Its id.
+    /// The id of the process.
     pub pid: u32,
     /// When it started, in clock ticks since the machine did (field 22 of `/proc/PID/stat`).
     pub started: u64,
@@ -21,12 +23,9 @@ pub struct ProcessIdentity {
 impl ProcessIdentity {
     /// Returns the process that has this id now. Returns `None` if it has exited, even if its parent has not reaped it.
     pub fn of(pid: u32) -> Option<ProcessIdentity> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name is in parentheses and may contain any character (proc_pid_stat(5)).
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let state = fields.next()?;
-        let started = fields.nth(18)?.parse().ok()?;
-        (!matches!(state, "Z" | "X")).then_some(ProcessIdentity { pid, started })
+        let stat = ProcessStat::read(pid).ok()?;
+        let started = stat.started;
+        (!matches!(stat.state, b'Z' | b'X')).then_some(ProcessIdentity { pid, started })
     }
 
     /// Returns whether the process still runs.
@@ -58,14 +57,7 @@ impl ProcessIdentity {
     /// # Errors
     /// The error of reading `/proc/PID/fd`: without root's rights, the directories of other users cannot be read.
     pub fn sockets(self) -> io::Result<HashMap<u64, RawFd>> {
-        let entries = fs::read_dir(format!("/proc/{}/fd", self.pid))?.flatten();
-        let sockets = entries.filter_map(|entry| {
-            let number = entry.file_name().to_str()?.parse().ok()?;
-            let target = fs::read_link(entry.path()).ok()?;
-            let inode = target.to_str()?.strip_prefix("socket:[")?;
-            Some((inode.strip_suffix(']')?.parse().ok()?, number))
-        });
-        Ok(sockets.collect())
+        socket_descriptors(self.pid)
     }
 
     /// Returns whether the process is in the network namespace of this one.

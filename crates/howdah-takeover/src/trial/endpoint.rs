@@ -1,11 +1,11 @@
 //! The two addresses at which a site is compared: that of the old server, and that of the preview in its place.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use howdah_import::verify::client::VerifyServer;
 
 use super::preview_configuration::PreviewListener;
-use crate::plan::{PlannedSite, SiteAddress};
+use crate::plan::{PlannedSite, SiteAddress, local_address};
 
 /// The most addresses of a site that are compared.
 const MAX_ENDPOINTS: usize = 4;
@@ -74,20 +74,10 @@ fn endpoint(
         tls,
         authority: with_port(&host, address.address.port(), tls),
         host,
-        old: server(reachable(address.address)),
+        old: server(local_address(address.address)),
         new: server(listener.preview),
         ports: ports.collect(),
     }
-}
-
-/// Returns the address to connect to for an address that a server listens on.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 /// Returns a host name that belongs to the site.
@@ -195,6 +185,8 @@ fn replace_numbers(text: &str, number: &str, by: u16) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::plan::ServerKind;
 
