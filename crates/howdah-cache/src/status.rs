@@ -12,7 +12,7 @@ pub enum CacheVerdict {
     },
     /// The response is a private page of this visitor, with this many seconds to live.
     PrivateHit {
-        /// Seconds.
+        /// The seconds that are left of the page's lifetime.
         ttl: i64,
     },
     /// The response was made for this visitor, and stored for this visitor alone.

@@ -1,4 +1,4 @@
-//! `howdah takeover plan`: finds the servers that run on this machine, and plans what becomes of each site.
+//! `howdah takeover plan`: finds the servers of this machine, and writes Howdah's configuration for their sites.
 //!
 //! - [`processes`], [`sockets`], [`servers`], [`command`]: what runs, and with which configuration.
 //! - [`imports`], [`php`], [`combination`], [`addresses`], [`proxied`]: one configuration of Howdah for all of it.

@@ -376,7 +376,6 @@ fn response_is_not_stored_for_its_visitor_without_a_doubt() {
             "PersonalField",
         ),
     ] {
-        // A script that neither opens a session nor fails on what is not one.
         refused("/app.php?open=1", &lines, why);
     }
     assert_eq!(fixture.status()["cache"]["private"]["pages"], 0);
