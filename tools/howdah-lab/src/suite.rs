@@ -161,6 +161,9 @@ pub struct SuitePage {
     /// Headers to send, `NAME: VALUE` each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<String>,
+    /// Whether the requests carry the cookie of a visitor who has logged in; only WordPress has such visitors.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub logged_in: bool,
     /// The path of another page that two more clients request continuously while this one is measured; their requests
     /// are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

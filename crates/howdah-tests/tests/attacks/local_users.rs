@@ -145,9 +145,8 @@ fn script_finds_no_other_visitors_request_in_the_memory_of_its_pool() {
         foreach (file('/proc/self/maps') as $line) {{
             if (!str_contains($line, 'howdah-pool')) {{ continue; }}
             [$from, $to] = array_map('hexdec', explode('-', strtok($line, ' ')));
-            $at = FFI::cast('void *', FFI::new('size_t')); FFI::addr($at);
-            $number = FFI::new('size_t'); $number->cdata = $from;
-            $start = FFI::cast('void *', $number);
+            $number = $c->new('size_t'); $number->cdata = $from;
+            $start = $c->cast('void *', $number);
             echo $c->memmem($start, $to - $from, $needle, strlen($needle)) === null ? 'nothing' : 'FOUND';
         }}
         echo ' looked';"
