@@ -213,7 +213,7 @@ macro_rules! options {
 options! {
     "" ANY {
         "listen": OptionKind::Texts, "127.0.0.1:8080",
-            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. These words may follow an address: `tls` (HTTPS with the sites' certificates, including HTTP/2), `tls http3` (experimental: also HTTP/3, on the UDP port with the same number), `h2c` (also HTTP/2 without TLS, for a load balancer) and `proxy_protocol` (each connection from `[trusted_proxies]` begins with a PROXY header). For a unix socket, `owner=USER`, `group=GROUP` and `mode=0660` are also possible.",
+            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. These parameters may follow an address: `tls` (HTTPS with the sites' certificates, including HTTP/2), `tls http3` (experimental: also HTTP/3, on the UDP port with the same number), `h2c` (also HTTP/2 without TLS, for a load balancer) and `proxy_protocol` (each connection from `[trusted_proxies]` begins with a PROXY header). For a unix socket, `owner=USER`, `group=GROUP` and `mode=0660` are also possible.",
             "Needed if other machines should reach the server.";
         "include": OptionKind::Texts, "",
             "More configuration files, named by shell patterns: `[\"conf.d/*.toml\", \"sites.d/*.toml\"]`. Their sites are added in the order of the file names. A key can be set in only one of the files. Relative paths in the included files are also relative to the directory of the main file.",
@@ -721,7 +721,7 @@ options! {
         "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) perform a scheduled run: only one of them, or each.",
             "Use `each` for work on the machine itself.";
         "processes": OptionKind::Integer(1, 1000), "1", "The number of processes that run at the same time, for a job without `schedule`.", "Useful for busy queues.";
-        "user": OptionKind::Text, "", "The user of the job's processes. The default is the server's user.", "Useful if the job's files belong to another user.";
+        "user": OptionKind::Text, "", "The user of the job's processes. The default is the server's user.", "Useful if another user owns the job's files.";
         "env": OptionKind::Pairs, "", "`[job.env]`: environment variables of the job.", "Useful for applications that are configured with variables.";
         "clear_env": OptionKind::OnOff, "on", "`on`: the job inherits only PATH, PHPRC and PHP_INI_SCAN_DIR from the server's environment. `off`: the job inherits the whole environment of the server.", "Use `off` in containers.";
         "max_memory": OptionKind::SizeOrOff(16 * M, T), "off", "Howdah sends SIGTERM to a process whose resident memory exceeds this size (`JobTooLarge`).", "Useful for code that leaks memory.";

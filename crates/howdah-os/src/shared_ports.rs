@@ -47,7 +47,8 @@ pub enum SocketChoice {
 pub struct HeldProcess(OwnedFd);
 
 impl HeldProcess {
-    /// Opens the process that has this id now. The caller verifies afterwards that it is the process that it means.
+    /// Opens the process that has this id now. The caller must then verify that this is the intended process, because
+    /// ids are reused.
     ///
     /// # Errors
     /// The error of `pidfd_open(2)`; `ESRCH` if there is no such process.

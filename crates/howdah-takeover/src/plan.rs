@@ -156,7 +156,7 @@ pub struct Finding {
     pub place: Option<String>,
     /// What was found.
     pub message: String,
-    /// What it would take to remove it. Empty if nothing needs to be done.
+    /// What to do about the finding. Empty if nothing needs to be done.
     pub remedy: String,
 }
 

@@ -174,7 +174,7 @@ pub struct SuitePage {
     /// An access log, relative to the suite's file: its GET requests with status 200 are the mix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
-    /// The paths that are requested in turn, in place of `path`, which is the page that is checked first.
+    /// The paths that are requested in turn instead of `path`. The page at `path` is still checked first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<String>,
     /// The paths that the page uses: visitors load the page and then these, on one connection with HTTP/2.

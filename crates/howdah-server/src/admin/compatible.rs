@@ -3,7 +3,8 @@
 
 use super::status::ServerStatus;
 
-/// The most characters of a scoreboard. Programs count its characters, and a longer one is of no use to them.
+/// The maximum number of characters of a scoreboard. Programs count its characters, and a longer one is of no use to
+/// them.
 const MAX_SCOREBOARD: usize = 4096;
 
 /// Returns a status as nginx' `stub_status` writes it. Howdah does not count connections whose request is arriving

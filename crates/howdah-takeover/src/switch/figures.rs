@@ -13,7 +13,7 @@ use crate::plan::Plan;
 
 /// The part of each access log that is read, in bytes from its end.
 const LOG_TAIL_BYTES: u64 = 512 << 10;
-/// The most access logs that are read.
+/// The maximum number of access logs that are read.
 const MAX_LOGS: usize = 200;
 /// How often the front pages are requested before the switch: at least and at most this often.
 const PROBE_ROUNDS: (usize, usize) = (3, 20);

@@ -12,7 +12,7 @@ use crate::plan::CONFIGURATION;
 
 /// The largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// The most files that are read.
+/// The maximum number of files that are read.
 const MAX_FILES: usize = 5000;
 
 /// A file of the configuration.

@@ -7,7 +7,7 @@ use howdah_import::verify::client::VerifyServer;
 use super::preview_configuration::PreviewListener;
 use crate::plan::{PlannedSite, SiteAddress, local_address};
 
-/// The most addresses of a site that are compared.
+/// The maximum number of addresses of a site that are compared.
 const MAX_ENDPOINTS: usize = 4;
 
 /// Where both servers are asked for a site.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-/// The most differences between two bodies that are looked for. Bodies with more have little in common.
+/// The maximum number of differences between two bodies that are looked for. Bodies with more have little in common.
 const MAX_EDITS: usize = 1000;
 /// How many more tokens than in the responses of the old server a gap may have, at most.
 const MAX_GAP_GROWTH: usize = 64;

@@ -20,13 +20,13 @@ use crate::plan::PlannedSite;
 const MISSING_PAGE: &str = "/howdah-takeover-missing-page";
 /// A script that exists on no site.
 const MISSING_SCRIPT: &str = "/howdah-takeover-missing-script.php";
-/// The most paths that are requested because the old server has refused them.
+/// The maximum number of paths that are requested because the old server has refused them.
 const MAX_REFUSED: usize = 200;
-/// The most directories that are requested without a slash.
+/// The maximum number of directories that are requested without a slash.
 const MAX_DIRECTORIES: usize = 3;
-/// The most static files that are requested with ranges, encodings and validators.
+/// The maximum number of static files that are requested with ranges, encodings and validators.
 const MAX_STATIC_FILES: usize = 4;
-/// The most sitemaps that are read.
+/// The maximum number of sitemaps that are read.
 const MAX_SITEMAPS: usize = 8;
 
 /// Makes all requests of a site.
