@@ -286,7 +286,7 @@ options! {
             "The maximum size of a request header; a longer one gets 431 `HeaderTooLarge`. The request line may use up to a quarter of this size; a longer one gets 414 `UriTooLong`.",
             "Useful for single sign-on with long URLs or cookies.";
         "connections": OptionKind::IntegerOrAuto(1, 1_000_000), "auto" => server!(http.max_connections),
-            "The maximum number of open connections. `auto` is three quarters of the limit on open files, which Howdah raises as far as the system allows, but at most one connection for each 32 KiB of `memory`.",
+            "The maximum number of open connections. `auto` is three quarters of the limit on open files, but at most one connection for each 32 KiB of `memory`. Howdah first raises the limit on open files as far as the system allows.",
             "Useful on machines that also run other services.";
         "keepalive_requests": OptionKind::Integer(0, 1 << 40), "10000" => server!(http.keepalive_requests),
             "The number of requests after which a connection is closed; 0 means no limit.",
@@ -620,7 +620,7 @@ options! {
         "regex": OptionKind::Text, "", "A regular expression. The rule's other values may refer to its groups as `$1` or `${name}`. It may use look-around, as in PCRE. If matching a path takes too many steps, the request is refused (`RuleUndecided`).", "Useful for paths that the other patterns cannot describe.";
         "methods": OptionKind::Texts, "", "The rule applies only to these methods.", "Useful for read-only areas.";
         "query": OptionKind::Pairs, "",
-            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text in which `*` stands for any text, or a regular expression after `~` (or after `~*`, which ignores case). An empty value matches if the parameter is missing or empty. Howdah decodes the parameters before it compares them.",
+            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a string in which `*` stands for any characters, or a regular expression after `~` (or after `~*`, which ignores case). An empty value matches if the parameter is missing or empty. Howdah decodes the parameters before it compares them.",
             "Useful if one path has several meanings. See access.md.";
         "cookie": OptionKind::Pairs, "", "The rule applies only if all these cookies match.", "Useful to try a change with some visitors.";
         "header": OptionKind::Pairs, "", "The rule applies only if all these headers match.", "Useful for crawlers and clients of an API.";
@@ -684,7 +684,7 @@ options! {
             "What counts as one client: `address`, `network /24 /56` (prefix lengths of IPv4 and IPv6), `header NAME`, `cookie NAME`, or `all` clients together.",
             "Useful for APIs with keys, and crawlers with many addresses.";
         "return": OptionKind::Integer(200, 599), "", "Responds with this status and `body`.", "Useful for health checks and `robots.txt`.";
-        "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for short texts, such as `robots.txt`.";
+        "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for short responses, such as `robots.txt`.";
         "pool": OptionKind::Text, "", "The pool that runs scripts at these paths. If several such rules match, the last one applies.", "Useful to run a part of a site in mode `worker`.";
         "set_header": OptionKind::Pairs, "", "Headers that Howdah sets in every response, replacing those of the same name: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
         "add_header": OptionKind::Pairs, "", "Headers that Howdah adds to every response, even if it already has one of the same name. Error pages get them as with `set_header`.", "Useful for headers that may repeat, such as `Link`.";

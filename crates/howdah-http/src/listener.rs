@@ -50,7 +50,7 @@ pub enum ListenAddress {
     },
 }
 
-/// Why a text is not a [`ListenAddress`].
+/// Why a string is not a [`ListenAddress`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadListenAddress(pub String);
 

@@ -19,7 +19,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-/// The connections that may wait until a server accepts them. The kernel lowers it to `net.core.somaxconn`.
+/// The maximum number of connections that wait until a server accepts them. The kernel lowers this number to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// The sockets of an address that get new connections, by their numbers.

@@ -108,10 +108,10 @@ const MISLEADING_HEADER_PREFIXES: [&str; 3] = ["x-auth-request-", "x-envoy-", "x
 
 /// Builds the request to an authorization service: a GET of `path` with the client's headers and without its body.
 ///
-/// `out.path` is the cleaned path that the service has to decide about. It is in `X-Forwarded-Uri` with the query and
-/// in `X-Original-URL` with scheme and host, always in the same spelling, so the service decides about the path that
-/// the rules have seen. `X-Forwarded-Method` and `X-Original-Method` contain the client's method. These are the names
-/// that Caddy's `forward_auth`, Traefik's `forwardAuth` and ingress-nginx use.
+/// `out.path` is the cleaned path that the service has to judge. It is in `X-Forwarded-Uri` with the query and in
+/// `X-Original-URL` with scheme and host, always in the same spelling, so the service judges the path that the rules
+/// have seen. `X-Forwarded-Method` and `X-Original-Method` contain the client's method. These are the names that
+/// Caddy's `forward_auth`, Traefik's `forwardAuth` and ingress-nginx use.
 pub fn build_authorization_request(
     out: &OutgoingRequest<'_>,
     path: &PathAndQuery,

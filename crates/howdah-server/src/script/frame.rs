@@ -100,7 +100,7 @@ pub fn script_frame(
 ) -> Result<RequestFrame, RequestFrameError> {
     let script = &target.script;
     let translated = script.path_translated();
-    // Like Apache, `REDIRECT_URL` contains the client's decoded path, which routing has found valid.
+    // As in Apache, `REDIRECT_URL` contains the client's decoded path, which routing has found valid.
     let path = target.redirected.then(|| UrlPath::parse(request.path()));
     let redirect_url = path.as_ref().and_then(|path| path.as_ref().ok());
     let names = ScriptNames {

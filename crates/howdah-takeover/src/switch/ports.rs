@@ -41,7 +41,7 @@ pub struct SharedPort {
     pub address: SocketAddr,
     /// What the old server is.
     pub served_by: ServerKind,
-    /// The old server's first process.
+    /// The old server's main process.
     pub owner: ProcessIdentity,
     /// The old server's sockets: several if it has one for each of its workers (`reuseport`).
     pub inodes: Vec<u64>,

@@ -146,7 +146,7 @@ fn excerpt(tokens: &[&str]) -> String {
     line.chars().take(EXCERPT_CHARS).collect()
 }
 
-/// Splits a text into words, white space, and single other characters. A number with its separators is one word
+/// Splits a string into words, white space, and single other characters. A number with its separators is one word
 /// (`0.25`, `12:30:00`, `2026-11-29`): of two times that differ in one digit, no part is certain to stay the same.
 pub fn tokens(text: &str) -> Vec<&str> {
     let mut found = Vec::new();

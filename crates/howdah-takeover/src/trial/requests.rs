@@ -306,7 +306,7 @@ fn sitemap_targets(trial: &mut SiteTrial<'_>, endpoint: &Endpoint) -> Vec<String
     found
 }
 
-/// Returns whether a text can be sent as a target.
+/// Returns whether a string can be sent as a target.
 fn is_target(path: &str) -> bool {
     path.starts_with('/')
         && path

@@ -40,7 +40,7 @@ pub struct PendingReload {
     control: Option<ControlSocket>,
     advice: Vec<String>,
     askers: ReloadClients,
-    /// When the clients receive the response that the reload takes too long; `None` once they have.
+    /// When the clients are told that the reload takes too long; `None` once they have been told.
     deadline: Option<Instant>,
     limit: Duration,
 }

@@ -59,7 +59,7 @@ pub struct PlanArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub directory: TakeoverDirectory,
-    /// Plan only for the server whose first process has this id; may be repeated [default: all servers that root has
+    /// Plan only for the server whose main process has this id; may be repeated [default: all servers that root has
     /// started]
     #[arg(long, value_name = "PID")]
     pub server: Vec<u32>,
