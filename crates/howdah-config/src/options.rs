@@ -537,7 +537,7 @@ options! {
             "`[site.sendfile]`: directories from which scripts may let Howdah send files. With `\"/protected/\" = \"/srv/files\"`, a script sends a file of `/srv/files` if it sets the header `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
             "Useful for downloads for which PHP only checks whether the visitor may have the file.";
         // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit that administrators
-        // intend to set; nginx' limit of 1 MB in front of it is a well-known trap.
+        // intend to set; nginx's limit of 1 MB in front of it is a well-known trap.
         "max_body_size": OptionKind::SizeOrOff(1, 1 << 50), "1G",
             "The maximum size of a request body; the response to a larger one is 413. PHP's post_max_size limits only what PHP parses.", "Raise it for larger uploads, or lower it to refuse them sooner.";
         "request_buffering": OptionKind::Word(&["on", "off", "auto"]), "on",
@@ -673,9 +673,9 @@ options! {
             "The number of requests that one client may send: `10/s`, `30/m`, `100/h`; further requests get 429 `ClientLimited`.",
             "Useful for log-in pages, searches and APIs. See limits.md.";
         "burst": OptionKind::Integer(0, 1_000_000), "",
-            "How many requests may arrive at once in addition to the first one, like nginx' `burst` with `nodelay`. The default is one less than the number in `rate`.", "Useful for pages with many parts.";
+            "How many requests may arrive at once in addition to the first one, like nginx's `burst` with `nodelay`. The default is one less than the number in `rate`.", "Useful for pages with many parts.";
         "connections": OptionKind::Integer(1, 1_000_000), "",
-            "The number of requests of one client that may be in progress at the same time, like nginx' `limit_conn`; further requests get 429 `ClientLimited`.",
+            "The number of requests of one client that may be in progress at the same time, like nginx's `limit_conn`; further requests get 429 `ClientLimited`.",
             "Useful for downloads and streams.";
         "processes": OptionKind::Integer(1, 100_000), "",
             "The number of PHP processes that one client may use at the same time. Further requests of the client wait.",

@@ -2,7 +2,7 @@
 //! with all its directives.
 
 pub const COMPRESSION: &str =
-    "the media type and the client determine what Howdah compresses, and how strongly";
+    "the media type and the client determine what Howdah compresses, and at which level";
 pub const FILES: &str = "Howdah does not need this setting to send files";
 pub const INCLUDED: &str = "the file is read together with the file that includes it";
 pub const LOGGING: &str = "one access log contains all requests, including those for missing files";

@@ -26,7 +26,7 @@ const BACKLOG: i32 = 4096;
 /// The sockets of an address that get new connections, by their numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SocketChoice {
-    /// So many sockets, from the first one on, share the connections.
+    /// A range of sockets shares the connections.
     Range {
         /// The number of the first socket.
         first: u32,

@@ -150,7 +150,7 @@ pub struct Finding {
     pub severity: Severity,
     /// The name of the failure, such as `CertificateExpired`: the same in output, JSON and documents.
     pub name: String,
-    /// The site that it concerns; none if it concerns the machine.
+    /// The site that the finding concerns; `None` if it concerns the machine.
     pub site: Option<String>,
     /// Where it was found, such as `/etc/nginx/sites-enabled/shop:12`.
     pub place: Option<String>,

@@ -7,7 +7,7 @@ use super::status::ServerStatus;
 /// them.
 const MAX_SCOREBOARD: usize = 4096;
 
-/// Returns a status as nginx' `stub_status` writes it. Howdah does not count connections whose request is arriving
+/// Returns a status as nginx's `stub_status` writes it. Howdah does not count connections whose request is arriving
 /// separately from those that wait for one, so `Reading` is 0.
 pub(super) fn stub_status(s: &ServerStatus) -> String {
     let open = s.connections.open;

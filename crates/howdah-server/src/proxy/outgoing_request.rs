@@ -205,7 +205,7 @@ fn headers(out: &OutgoingRequest<'_>) -> HeaderMap {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         NOT_FORWARDED.iter().any(|stays| is(stays.as_bytes()))
             || named.iter().any(|listed| is(listed))
-            // Servers that turn headers into variables treat `_` like `-` (nginx' underscores_in_headers).
+            // Servers that turn headers into variables treat `_` like `-` (nginx's underscores_in_headers).
             || name.contains(&b'_')
             || name.len() > 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-")
     };

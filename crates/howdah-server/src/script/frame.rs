@@ -1,7 +1,7 @@
 //! Turns a request into a request frame: every CGI meta-variable that the script finds in `$_SERVER`, and the site's
 //! PHP settings and environment. This module only builds bytes.
 //!
-//! The set contains what nginx' `fastcgi.conf` and Apache's `ap_add_cgi_vars` agree on. Where they differ:
+//! The set contains what nginx's `fastcgi.conf` and Apache's `ap_add_cgi_vars` agree on. Where they differ:
 //!
 //! | variable | nginx | Apache | here, because |
 //! |---|---|---|---|

@@ -107,7 +107,7 @@ pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
     parse_backends(&format!("{authority}{port} {words}"), speaks)
 }
 
-/// Parses a URL with a path: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify` (in nginx' notation).
+/// Parses a URL with a path: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify` (in nginx's notation).
 pub fn parse_url(text: &str) -> Result<(Vec<WeightedServer>, PathAndQuery), ServerAddressError> {
     let text = text.trim();
     let after_scheme = match text.strip_prefix("unix:") {

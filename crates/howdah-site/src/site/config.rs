@@ -413,7 +413,7 @@ impl RuleAction {
     }
 }
 
-/// A server that authorizes requests by a subrequest (nginx' `auth_request`).
+/// A server that authorizes requests by a subrequest (nginx's `auth_request`).
 #[derive(Debug)]
 pub struct AuthRequest {
     /// `auth_request`: the server, or several of them on a range of ports.

@@ -193,7 +193,7 @@ fn counters(status: &Value) -> Counters {
 
 impl Drop for StartingHowdah {
     fn drop(&mut self) {
-        // Howdah ignores that nobody listens to its later messages.
+        // Howdah does not mind that no process listens to its later messages.
         let _ = fs::remove_file(&self.socket);
     }
 }

@@ -173,7 +173,7 @@ impl SharedPort {
         }
     }
 
-    /// Returns the choice of Howdah's sockets, which follow so many sockets of the old server.
+    /// Returns the choice of Howdah's sockets, which follow `old` sockets of the old server.
     fn howdah_choice(&self, old: u32) -> SocketChoice {
         match self.takes_both_families() {
             // Howdah uses the first of two such sockets for IPv4 (`service_manager_sockets`).

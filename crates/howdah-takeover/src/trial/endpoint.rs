@@ -126,7 +126,7 @@ impl Endpoint {
         format!("{scheme}://{}{target}", self.authority)
     }
 
-    /// Replaces the ports of the preview in a text of Howdah by those that they stand in for.
+    /// Replaces the preview's ports in a message or URL of Howdah with the ports of the real server.
     pub fn without_preview_ports(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (preview, real) in &self.ports {

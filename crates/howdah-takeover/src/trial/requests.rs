@@ -314,7 +314,7 @@ fn is_target(path: &str) -> bool {
             .all(|byte| byte.is_ascii_graphic() && byte != b'#')
 }
 
-/// Returns the file that a path names below a root; none if it would be outside.
+/// Returns the file that a path names below a root; `None` if it would be outside.
 fn file_below(root: &Path, path: &str) -> Option<PathBuf> {
     let decoded = percent_decoded(path.split('?').next()?);
     let relative = Path::new(decoded.trim_start_matches('/')).to_owned();
