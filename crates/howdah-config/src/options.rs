@@ -252,7 +252,7 @@ options! {
             "The URL of a collector that accepts OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is appended.",
             "Needed for traces. Jaeger, Tempo and the OpenTelemetry Collector are such collectors.";
         "sample": OptionKind::Text, "100%",
-            "How many of the requests without `traceparent` are recorded, such as `1%`. If a request has this header, the sender has already decided whether it is recorded.",
+            "How many of the requests without `traceparent` are recorded, such as `1%`. If a request has this header, the sender has already decided whether the request is recorded.",
             "Useful for busy servers.";
         "service": OptionKind::Text, "howdah", "The name under which the collector shows the traces (`service.name`).",
             "Useful for several servers that share a collector.";
@@ -610,7 +610,7 @@ options! {
     }
     "site.private" ANY {
         "cookies": OptionKind::Texts, "",
-            "The cookies that identify a visitor (`*` at the end matches all cookies that begin so). By default, these are the cookies that the preset knows, such as `wordpress_logged_in*` for WordPress and `PHPSESSID` for an unknown application. A value that identifies a visitor has at least 16 bytes.",
+            "The cookies that identify a visitor (`*` at the end matches all cookies that begin so). By default, these are the cookies that the preset knows, such as `wordpress_logged_in*` for WordPress and `PHPSESSID` for an unknown application. A value that identifies a visitor is at least 16 bytes long.",
             "Needed for sessions with a name of their own.";
     }
     "site.rule" ANY {

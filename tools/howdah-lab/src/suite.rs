@@ -136,7 +136,7 @@ pub struct PostLoad {
 pub enum SuiteSite {
     /// The small pages ([`crate::fixture::pages`]).
     Pages,
-    /// The small pages, with the database behind one of them.
+    /// The small pages, and the database that one of them uses.
     Database,
     /// WordPress with its database.
     Wordpress,

@@ -1,5 +1,5 @@
-//! One request in mode `cgi`: a permit, a program with three pipes, its response. `cleanup` does the work that outlives
-//! the run.
+//! Runs one request in mode `cgi`: obtains a permit, starts a program with three pipes, and reads its response.
+//! `cleanup` does the work that outlives the run.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
