@@ -63,7 +63,9 @@ fn without_root_scripts_read_neither_the_memory_nor_the_environment_of_the_serve
 #[test]
 fn script_reads_no_private_key_of_the_server() {
     if !is_root() {
-        return eprintln!("skipped: without root, the keys belong to the user that scripts run as");
+        return eprintln!(
+            "skipped: without root, the keys are owned by the user that scripts run as"
+        );
     }
     let read = "<?php foreach (['site.key', 'site.pem'] as $name) {
         echo $name, @file_get_contents(\"SCRATCH/$name\") === false ? ' closed; ' : ' OPEN; ';
