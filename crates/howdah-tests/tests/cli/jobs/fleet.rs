@@ -31,7 +31,7 @@ impl JobsFleet {
                 std::env::consts::ARCH
             );
             if let Some(faked) = &faked {
-                words.extend([&preload, "FAKETIME_DONT_FAKE_MONOTONIC=1", faked]);
+                words.extend([preload.as_str(), "FAKETIME_DONT_FAKE_MONOTONIC=1", faked]);
             }
             let config = format!(
                 "[fleet]\nvalkey = \"{}\"\nmember = \"m{number}\"\nlease = \"1s\"\n{}",
