@@ -32,3 +32,13 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/scripts/in-root.sh $r
 export PHP_CONFIG="$target/php-roots/$root/php-config"
 export SYSROOT="$target/php-roots/$root" # for packaging/debian/rules
 [ $# -eq 0 ] || exec "$@"
+
+# Skipped, in this order: QEMU's own memory, the titles of processes, a signal that QEMU does not deliver, and a time limit
+# that QEMU exceeds (docs/systems.md).
+export HOWDAH_PHP=/usr/bin/php-cgi8.2
+cargo test --workspace --test architecture --test exchange --test answers --test bodies --test opcache \
+    --test processes --test worker --test swoole -- --test-threads=2 \
+    --skip large_response_does_not_grow_the_child --skip process_titles_name_the_pool \
+    --skip zygote_kill_ends_idle_children --skip boot_that_hangs_is_ended_by_name
+unset HOWDAH_PHP
+cargo test --workspace --test http -- --test-threads=2 semantics
