@@ -105,7 +105,7 @@ impl Supervisor {
             awaited |= gone.has_waiting_run;
         }
         if matches!(child.state, ChildState::Booting) {
-            return self.on_exit_during_boot(&child, exit, now);
+            return self.on_exit_during_boot(exit, now);
         }
         // A worker script may exit between any two requests; any other child may exit only after its last request.
         let may_end = row.spent || self.shared.pool.config.worker.is_some();
