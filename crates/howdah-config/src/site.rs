@@ -189,6 +189,13 @@ fn recognised_site(
     match recognise(directory, usual) {
         Ok(found) => {
             chosen.extend(found.report_lines());
+            if top.has("recognise") && !found.has_rules() {
+                let message = format!(
+                    "recognise: there is no application that Howdah knows in {}, so no files of an application are refused and no uploaded script is; write `deny` for what must not be sent or run",
+                    directory.display()
+                );
+                top.file().advise(top.place_of("recognise"), message);
+            }
             Some(found.config)
         }
         Err(error) => {

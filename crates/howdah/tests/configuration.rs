@@ -81,7 +81,7 @@ fn check_of_a_directory_shows_how_it_would_be_served() {
     assert_eq!(code, 0, "{err}");
     for part in [
         "found DokuWiki in ",
-        "requests that match 8 patterns are refused:",
+        "files that match 8 patterns are neither sent nor run:",
         "/data/**  /conf/**  /bin/**  /inc/**  /vendor/**  /VERSION",
         "missing files     404",
         "index             index.php, index.html, index.htm",

@@ -355,13 +355,16 @@ fn recognised_report_uses_singular_and_plural() {
     assert_eq!(
         lines[1..],
         [
-            "  requests that match 1 pattern are refused:",
-            "    /storage/**.ph*"
+            "  files that match 1 pattern are neither sent nor run:",
+            "    /storage/**.php"
         ]
     );
     let dir = tree(&["doku.php", "inc/x.php", "lib/exe/x.php"]);
     let lines = recognised(dir.path()).unwrap().report_lines();
-    assert_eq!(lines[1], "  requests that match 8 patterns are refused:");
+    assert_eq!(
+        lines[1],
+        "  files that match 8 patterns are neither sent nor run:"
+    );
     assert!(
         lines.iter().all(|line| line.chars().count() <= 160),
         "{lines:?}"
