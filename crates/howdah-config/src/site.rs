@@ -317,9 +317,12 @@ fn site(
         first.map_or_else(|| format!("site{}", number + 1), |text| text.value)
     });
     let mut site = if section.is_on("recognise") {
-        // The front controller is set first, because it influences what is recognised about the routing in the root.
+        // The front controller is set first, because it influences what is recognised about the routing in the root, and
+        // so are the extensions of scripts, because uploads with these are closed.
+        let extensions = section.texts("php_extensions").into_iter();
         let usual = SiteConfig {
             front_controller: front_controller(section),
+            php_extensions: extensions.map(|text| text.value).collect(),
             ..default_site(section)
         };
         recognised_site(section, &root, section.place_of("root"), usual, chosen)?
