@@ -511,7 +511,7 @@ options! {
             "Useful for an administration interface on its own port, or for two sites with the same host.";
         "root": OptionKind::Path, "", "The directory that is served. The default is the directory on the command line.", "Needed for every site in a file.";
         "recognise": OptionKind::OnOff, "",
-            "`on`: add the settings and rules that `howdah serve DIR` would choose for the application in the root; the site's own rules are applied first. `off`: add nothing. If you do not set this option, Howdah adds only the list of paths that the application must not expose, and refuses requests for them.",
+            "`on`: add the settings and rules that `howdah serve DIR` would choose for the application in the root; the site's own rules are applied first. `off`: add nothing. If you do not set this option, Howdah only refuses the files that the application must not expose (docs/guides/files-and-routes.md).",
             "Useful for short configurations.";
         "pool": OptionKind::Text, "", "The pool that runs the site's scripts. The default is the only pool, or `www`.", "Useful for files with several pools.";
         // A directory with both index.php and index.html is an application with a placeholder beside it.

@@ -267,7 +267,7 @@ impl Site {
             captures: &captures,
             uri: &path,
             query: walk.query(),
-            request_uri: walk.head.target(),
+            request_uri: &walk.head.path_and_query(),
             host: walk.head.host(),
         };
         match &rule.action {
