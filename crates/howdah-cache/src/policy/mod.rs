@@ -56,6 +56,11 @@ pub struct CacheRules {
     pub max_object: u64,
     /// `cache_ignore_cookies`: names of harmless cookies; a `*` at the end matches any ending.
     pub ignore_cookies: Vec<String>,
+    /// `cache_vary_cookies`: names of cookies whose values pages may show. They are in the key, and renders for the
+    /// cache have them.
+    pub vary_cookies: Vec<String>,
+    /// `cache_vary_mobile`: whether pages for mobile browsers and for others are stored separately.
+    pub vary_mobile: bool,
     /// `cache_ignore_query`: parameters that are omitted from the key in addition to the tracking ones.
     pub ignore_query: Vec<String>,
     /// `cache_never`: prefixes of paths that are never cached, decoded.
@@ -93,6 +98,8 @@ impl Default for CacheRules {
             stale_if_error: 0,
             max_object: 0,
             ignore_cookies: Vec::new(),
+            vary_cookies: Vec::new(),
+            vary_mobile: false,
             ignore_query: Vec::new(),
             never: Vec::new(),
             keep_tags: false,
@@ -124,6 +131,20 @@ impl CacheRules {
         among(TRACKING_COOKIES)
             || among(self.preset.harmless_cookies)
             || self.ignore_cookies.iter().any(ignored)
+    }
+
+    /// Returns whether shared pages vary by a cookie of this name, read as PHP reads it.
+    pub fn is_vary_cookie(&self, name: &[u8]) -> bool {
+        self.vary_cookies.iter().any(|own| own.as_bytes() == name)
+    }
+
+    /// Returns whether scripts find a LiteSpeed cache with ESI: the site allows the URLs of the plugin's fragments,
+    /// stores what is a visitor's own, and renders shared pages for nobody in particular.
+    pub fn has_litespeed_esi(&self) -> bool {
+        let esi = self.esi.as_ref();
+        self.scheme == CacheScheme::CleanRoom
+            && self.private.is_some()
+            && esi.is_some_and(EsiRules::has_litespeed_fragments)
     }
 
     /// Returns whether only fragments of pages read a cookie of this name, so no page depends on it.
