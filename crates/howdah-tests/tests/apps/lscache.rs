@@ -15,7 +15,7 @@ use howdah_tests::wordpress_home::{HOST, WordpressHome};
 use crate::wordpress_cache::{log_in, rename, save_text};
 
 const VARIABLE: &str = "HOWDAH_LSCACHE_WP";
-const CACHE: &str = "cache = \"on\"\ncache_vary_mobile = \"on\"\n";
+const CACHE: &str = "recognise = true\ncache = \"on\"\ncache_vary_mobile = \"on\"\n";
 const TABLES: &str = "[site.esi]\npaths = [\"litespeed\"]\n[site.private]\n";
 const PHONE: &str = "User-Agent: Mozilla/5.0 (iPhone; CPU iPhone OS 17_0) Mobile/15E148\r\n";
 
@@ -52,10 +52,13 @@ $author = wp_create_user('author', 'write the elephant', 'author@example.org');
 wp_insert_post(['post_title' => 'SECRET of the author', 'post_content' => 'x', 'post_status' => 'private', 'post_author' => $author]);
 wp_insert_post(['post_title' => 'Shop', 'post_name' => 'shop', 'post_type' => 'page', 'post_status' => 'publish',
     'post_content' => '[esi stand_in_basket cache=\"private\" ttl=\"600\"]']);
+wp_insert_post(['post_title' => 'Unrelated', 'post_content' => 'x', 'post_status' => 'publish', 'post_author' => $author,
+    'post_date' => '2020-01-01 00:00:00']);
 update_option('permalink_structure', '/%postname%/');
 flush_rewrite_rules();
 require_once ABSPATH . 'wp-admin/includes/plugin.php';
-if (activate_plugin('litespeed-cache/litespeed-cache.php') !== null) exit(1);
+$result = activate_plugin('litespeed-cache/litespeed-cache.php');
+if (is_wp_error($result)) exit($result->get_error_message());
 ";
 
 /// A WordPress with the plugin, and the server in front of it.
@@ -81,7 +84,6 @@ impl Blog {
         let site = home.site().children(4);
         let content = site.root.join("wp-content");
         let to = content.join("plugins/litespeed-cache");
-        std::fs::create_dir_all(&to).expect("a directory");
         copy_tree(&plugin, &to);
         std::fs::create_dir_all(content.join("mu-plugins")).expect("a directory");
         home.run(USERS);
@@ -220,18 +222,13 @@ fn guests_share_pages_and_users_have_their_own_with_every_fragment() {
             assert!(page.contains(&greeting(name)), "{name}: {page}");
             // WordPress shows an author's private post to its author and to editors, and the plugin marks the page as
             // public, for every visitor with the same value of its cookie.
-            let is_list = path == "/";
             let has_secret = page.contains("SECRET of the author");
-            assert_eq!(
-                has_secret,
-                is_list && *sees_secret,
-                "{path}, {name}: {page}"
-            );
+            assert_eq!(has_secret, *sees_secret, "{path}, {name}: {page}");
             // The fragment of the admin bar knows the page around it.
-            let can_edit = matches!(*name, "owner" | "editor") && !is_list;
+            let can_edit = matches!(*name, "owner" | "editor") && path != "/";
             let has_link = page.contains("id='wp-admin-bar-edit'");
             assert_eq!(has_link, can_edit, "{path}, {name}: {page}");
-            if !is_list {
+            if path != "/" {
                 let form = format!("Logged in as {name}.");
                 assert!(page.contains(&form), "{path}, {name}: {page}");
             }
@@ -322,7 +319,9 @@ fn guest_mode_the_crawler_and_mobile_pages_work() {
         let page = blog.ask("GET", "/", &forged);
         assert_eq!(page.header("X-Cache"), Some("PASS"), "{:?}", page.head);
     }
-    // The crawler's request alone has a page stored, for the cookie and the browser that it names.
+    // The crawler's request alone has a page stored, for the cookie and the browser that it names. WordPress writes when
+    // it makes a page for the first time, so somebody has to have seen it.
+    blog.ask("GET", "/sample-page/", "Cookie: unknown=1\r\n");
     let phone_cookie = format!("Cookie: {cookie}\r\n");
     for (agent, cookie, visitor) in [
         ("lscache_runner", "", browser.to_owned()),
@@ -349,7 +348,12 @@ fn guest_mode_the_crawler_and_mobile_pages_work() {
             "{visitor}: {:?}",
             page.head
         );
-        assert!(blog.runs().is_empty());
+        // The private nonce of a guest is made for each visit.
+        let runs = blog.runs();
+        assert!(
+            runs.iter().all(|run| run.contains("lsesi=nonce")),
+            "{runs:?}"
+        );
     }
     // The crawler is told that this page is never stored, by the absence of the header.
     let crawler = "User-Agent: lscache_runner\r\n";
@@ -367,12 +371,12 @@ fn plugin_purges_exactly_the_pages_that_have_changed() {
     let owner = blog.log_in("owner", "carry+the+howdah");
     let drive = blog.application();
     let is_hit = |path: &str| blog.ask("GET", path, "").header("X-Cache") == Some("HIT");
-    for path in ["/", "/hello-world/", "/sample-page/"] {
+    for path in ["/", "/hello-world/", "/author/author/"] {
         blog.shared(path, "");
     }
     save_text(&drive, "", &owner, 7);
     assert!(!is_hit("/") && !is_hit("/hello-world/"));
-    assert!(is_hit("/sample-page/"));
+    assert!(is_hit("/author/author/"));
     assert!(blog.shared("/hello-world/", "").contains("Text 7"));
     // A comment that the owner writes is approved at once.
     blog.shared("/", "");
@@ -380,26 +384,26 @@ fn plugin_purges_exactly_the_pages_that_have_changed() {
     let said = drive.ask("POST", "/wp-comments-post.php", &owner, form);
     assert_eq!(said.status(), 302, "{}", said.text());
     assert!(!is_hit("/hello-world/"));
-    assert!(is_hit("/sample-page/"));
+    assert!(is_hit("/author/author/"));
     assert!(
         blog.shared("/hello-world/", "")
             .contains("Words of the owner")
     );
     // "Purge all" of the plugin.
-    for path in ["/", "/hello-world/", "/sample-page/"] {
+    for path in ["/", "/hello-world/", "/author/author/"] {
         blog.shared(path, "");
     }
     let dashboard = drive.ask("GET", "/wp-admin/", &owner, "").text();
-    let link = dashboard.split("LSCWP_CTRL=purge&amp;").nth(1);
+    let link = dashboard.split("index.php?LSCWP_CTRL=purge&#038;").nth(1);
     let link = link.and_then(|rest| rest.split(['\'', '"']).next());
     let link = link.unwrap_or_else(|| panic!("no link: {dashboard}"));
     let path = format!(
         "/wp-admin/index.php?LSCWP_CTRL=purge&{}",
-        link.replace("&amp;", "&")
+        link.replace("&#038;", "&")
     );
     let purged = drive.ask("GET", &path, &owner, "");
     assert!(purged.status() < 400, "{}", purged.text());
-    for path in ["/", "/hello-world/", "/sample-page/"] {
+    for path in ["/", "/hello-world/", "/author/author/"] {
         assert!(!is_hit(path), "{path}");
     }
 }
@@ -495,7 +499,7 @@ fn readers_and_users_of_all_roles_get_no_wrong_page_while_others_write() {
             assert_eq!(is_shown, *other == name, "{name} sees {other}: {text}");
         }
         let has_secret = text.contains("SECRET of the author");
-        assert_eq!(has_secret, sees_secret && path == "/", "{name}: {text}");
+        assert_eq!(has_secret, sees_secret, "{name}: {text}");
         let edition = drive.edition(&text);
         assert!(
             edition.is_some_and(|edition| edition >= before),
