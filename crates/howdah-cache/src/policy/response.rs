@@ -205,6 +205,10 @@ fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result
             return Err(Pass::DoNotCachePage);
         }
     }
+    // LiteSpeed's server sets this cookie for every visitor who gets the stored page.
+    if field::first(fields, b"lsc-cookie").is_some() {
+        return Err(Pass::SetCookie);
+    }
     // A cookie that determines what the page shows must not be one that is ignored. A value stands for something in the
     // request that only the application knows.
     let decides = |member: &[u8]| match member.strip_prefix(b"cookie=") {

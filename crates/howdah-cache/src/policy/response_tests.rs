@@ -417,6 +417,8 @@ fn litespeed_control_sets_a_lifetime_and_may_forbid() {
         let lines = [("X-LiteSpeed-Vary", undecided)];
         check(&rules, 200, &lines, Err(Pass::VaryUnbounded));
     }
+    let cookie = [("lsc-cookie", "a=b")];
+    check(&rules, 200, &cookie, Err(Pass::SetCookie));
     let unknown = [("X-LiteSpeed-Vary", "cookie=currency")];
     check(&rules, 200, &unknown, Ok(120));
 }

@@ -128,7 +128,7 @@ fn request_gate<'r>(
     }
     if rules.vary_mobile && !is_private && vary::browser(request.headers()).is_none() {
         gate.verdict()?;
-        return Err(Pass::VaryUnbounded);
+        return Err(Pass::UnclearBrowser);
     }
     Ok(gate)
 }

@@ -44,6 +44,17 @@ add_action('init', function () {
 });
 "#;
 
+/// Runs the plugin's crawler once. Prints how the crawler has ended, and for each page of the sitemap the results of all
+/// its crawlers: `H` for a page that is stored.
+const CRAWL: &str = r#"<?php
+require __DIR__ . '/wp-load.php';
+if (isset($_GET['first'])) \LiteSpeed\Crawler::cls()->cls('Crawler_Map')->gen();
+\LiteSpeed\Crawler::start(true);
+global $wpdb;
+echo \LiteSpeed\Crawler::get_summary()['done'] ?: 'again', "\n";
+foreach ($wpdb->get_results("SELECT url, res FROM {$wpdb->prefix}litespeed_crawler") as $row) echo "$row->url $row->res\n";
+"#;
+
 const USERS: &str = "
 $editor = wp_create_user('editor', 'edit the elephant', 'editor@example.org');
 (new WP_User($editor))->set_role('editor');
@@ -65,6 +76,7 @@ if (is_wp_error($result)) exit($result->get_error_message());
 struct Blog {
     home: WordpressHome,
     server: Fixture,
+    host: String,
 }
 
 impl Blog {
@@ -91,13 +103,30 @@ impl Blog {
             "\\LiteSpeed\\Conf::cls()->update_confs(['esi' => true, 'cache-mobile' => true,
                 'esi-nonce' => ['stand_in', 'stand_in_own private'], {settings}]);"
         ));
-        let stand_in = STAND_IN;
-        std::fs::write(content.join("mu-plugins/stand-in.php"), stand_in).expect("a file");
+        std::fs::write(content.join("mu-plugins/stand-in.php"), STAND_IN).expect("a file");
+        std::fs::write(site.root.join("crawl.php"), CRAWL).expect("a file");
+        // However busy the machine is.
+        let esi_options =
+            format!("{esi_options}\n[site.env]\nCRAWLER_LOAD_LIMIT_ENFORCE = \"1000\"");
         let tables = TABLES.replace("[site.private]", &format!("{esi_options}\n[site.private]"));
         let server = Fixture::of(name, site)
             .site(&format!("{CACHE}{options}\n{tables}"))
             .start();
-        Some(Blog { home, server })
+        let host = HOST.to_owned();
+        Some(Blog { home, server, host })
+    }
+
+    /// Gives the blog the server's address, so PHP can request its pages.
+    fn move_to_own_address(&mut self) {
+        let config = self.home.site().root.join("wp-config.php");
+        let text = std::fs::read_to_string(&config).expect("the settings");
+        self.host = self.server.address().to_string();
+        let own = format!("http://{}", self.host);
+        let text = text.replace(&format!("http://{HOST}"), &own);
+        std::fs::write(config, text).expect("the settings can be changed");
+        self.home.run(&format!(
+            "\\LiteSpeed\\Conf::cls()->update_confs(['crawler-sitemap' => '{own}/wp-sitemap.xml']);"
+        ));
     }
 
     fn ask(&self, method: &str, path: &str, lines: &str) -> Response {
@@ -106,7 +135,8 @@ impl Blog {
             _ => "",
         };
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {HOST}\r\n{lines}{length}Connection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\n{lines}{length}Connection: close\r\n\r\n",
+            self.host
         );
         let response = exchange(self.server.address(), request.as_bytes());
         response.unwrap_or_else(|why| panic!("{path}: {why}"))
@@ -359,6 +389,62 @@ fn guest_mode_the_crawler_and_mobile_pages_work() {
     let crawler = "User-Agent: lscache_runner\r\n";
     let login = blog.ask("GET", "/wp-login.php", crawler);
     assert_eq!(login.header("X-LiteSpeed-Cache"), None, "{:?}", login.head);
+}
+
+#[test]
+fn crawler_stores_the_pages_of_the_sitemap_for_all_kinds_of_guests() {
+    let settings = "'guest' => true, 'crawler' => true";
+    let Some(mut blog) = Blog::start("lscache-crawler", settings, "", "") else {
+        return;
+    };
+    blog.move_to_own_address();
+    // WordPress writes when it makes a page for the first time, which invalidates all pages.
+    let paths = [
+        "/",
+        "/hello-world/",
+        "/sample-page/",
+        "/unrelated/",
+        "/shop/",
+        "/category/uncategorized/",
+        "/author/author/",
+        "/author/owner/",
+    ];
+    for path in paths {
+        blog.ask("GET", path, "Cookie: unknown=1\r\n");
+    }
+    let mut path = "/crawl.php?first";
+    let mut said = String::new();
+    for _ in 0..20 {
+        said = blog.ask("GET", path, "").text();
+        if said.starts_with("touchedEnd") {
+            break;
+        }
+        path = "/crawl.php";
+    }
+    assert!(said.starts_with("touchedEnd"), "{said}");
+    // Two kinds of guests with two kinds of browsers.
+    for path in paths {
+        let line = format!("http://{}{path} HHHH", blog.host);
+        assert!(said.lines().any(|own| own == line), "{path}: {said}");
+    }
+    let set = blog.ask(
+        "POST",
+        "/wp-content/plugins/litespeed-cache/guest.vary.php",
+        "User-Agent: Firefox\r\n",
+    );
+    let cookie = set.header("Set-Cookie").and_then(|c| c.split(';').next());
+    let known = format!("Cookie: {}\r\n", cookie.expect("a cookie"));
+    for path in paths {
+        for lines in ["", &known, PHONE, &format!("{PHONE}{known}")] {
+            let page = blog.ask("GET", path, lines);
+            assert_eq!(
+                page.header("X-Cache"),
+                Some("HIT"),
+                "{path} {lines}: {said} {:?}",
+                page.head
+            );
+        }
+    }
 }
 
 #[test]
