@@ -1,7 +1,7 @@
 //! Shared pages that vary by cookies and by the kind of browser: each visitor gets a page that was rendered for the same
 //! value, and a value that a visitor makes up changes nothing for others.
 
-use howdah_tests::fixture::Fixture;
+use howdah_tests::fixture::{Fixture, TRUSTED_PROXIES, from};
 use howdah_tests::http::{Response, exchange};
 
 const SCRIPT: &str = r#"<?php
@@ -125,4 +125,61 @@ fn mobile_browsers_get_pages_of_their_own() {
     // A client cannot set the variable.
     let lines = "X-LSCACHE-Vary-Value: ismobile\r\nLSCACHE-VARY-VALUE: ismobile\r\n";
     assert!(ask(&fixture, lines).text().contains("vary=none"));
+}
+
+/// The plugin offers ESI and its crawler if it finds `X-LSCACHE` with the word `crawler` and no edition.
+#[test]
+fn litespeed_plugin_finds_esi_only_where_fragments_and_private_pages_are() {
+    let script = "<?php echo json_encode([$_SERVER['X-LSCACHE'] ?? null, $_SERVER['LSWS_EDITION'] ?? null]);";
+    let without = r#"["on","Openlitespeed 1.8 (Howdah)"]"#;
+    let esi = "[site.esi]\npaths = [\"litespeed\"]";
+    for (lines, expected) in [
+        ("cache = \"on\"".to_owned(), without),
+        (format!("cache = \"on\"\n{esi}"), without),
+        (
+            "cache = \"on\"\n[site.esi]\npaths = [\"/a\"]\n[site.private]".to_owned(),
+            without,
+        ),
+        (format!("cache = \"rfc\"\n{esi}\n[site.private]"), without),
+        (
+            format!("cache = \"on\"\n{esi}\n[site.private]"),
+            r#"["on,crawler",null]"#,
+        ),
+        (
+            "cache = \"on\"\n[site.esi]\npaths = [\"/blog/?lsesi=\"]\n[site.private]".to_owned(),
+            r#"["on,crawler",null]"#,
+        ),
+    ] {
+        let fixture = Fixture::named("litespeed-esi")
+            .script("page.php", script)
+            .site(&lines)
+            .start();
+        assert_eq!(ask(&fixture, "").text(), expected, "{lines}");
+    }
+}
+
+/// A client on another machine must not make the server store a page at its first visit, so this crawler's name counts
+/// only where the plugin can be.
+#[test]
+fn crawler_of_the_litespeed_plugin_has_a_page_stored_at_its_first_request() {
+    let start = |tables: &str| {
+        Fixture::named("litespeed-crawler")
+            .script("page.php", "<?php echo 'page';")
+            .config(TRUSTED_PROXIES)
+            .site(&format!("cache = \"on\"\n{tables}"))
+            .start()
+    };
+    let status = |fixture: &Fixture, lines: &str| {
+        let page = ask(fixture, lines);
+        page.header("Cache-Status").unwrap_or_default().to_owned()
+    };
+    let crawler = "User-Agent: lscache_runner Mobile iPhone\r\n";
+    let far = format!("{crawler}{}", from("203.0.113.9"));
+    // The page for another value of the cookie has not been requested before.
+    let near = format!("{crawler}Cookie: _lscache_vary=1\r\n");
+    let not_yet = "Howdah; fwd=miss; detail=NotYetAdmitted";
+    let fixture = start("[site.esi]\npaths = [\"litespeed\"]\n[site.private]");
+    assert_eq!(status(&fixture, &far), not_yet);
+    assert_eq!(status(&fixture, &near), "Howdah; fwd=miss; stored");
+    assert_eq!(status(&start(""), crawler), not_yet);
 }
