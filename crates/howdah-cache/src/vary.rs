@@ -24,6 +24,16 @@ pub fn names(rules: &CacheRules) -> impl Iterator<Item = Vec<u8>> {
     cookies.chain(rules.vary_mobile.then(|| MOBILE.to_vec()))
 }
 
+/// Returns the value of `Vary` that tells caches in front what every page of a site varies by; `None` if nothing.
+pub fn header_value(rules: &CacheRules) -> Option<&'static str> {
+    match (!rules.vary_cookies.is_empty(), rules.vary_mobile) {
+        (true, true) => Some("Cookie, User-Agent, Sec-CH-UA-Mobile"),
+        (true, false) => Some("Cookie"),
+        (false, true) => Some("User-Agent, Sec-CH-UA-Mobile"),
+        (false, false) => None,
+    }
+}
+
 /// Returns the cookie by which a page varies, if `name` is such a name.
 pub fn cookie_of(name: &[u8]) -> Option<&[u8]> {
     name.strip_prefix(COOKIE)

@@ -153,10 +153,10 @@ pub fn configure_site(
     cache.rules.scheme = scheme;
     cache.dry_run = word == "dry-run";
     if cache.rules.has_litespeed_esi() {
-        cache
-            .rules
-            .vary_cookies
-            .push(LITESPEED_VARY_COOKIE.to_owned());
+        let names = &mut cache.rules.vary_cookies;
+        if !names.iter().any(|name| name == LITESPEED_VARY_COOKIE) {
+            names.push(LITESPEED_VARY_COOKIE.to_owned());
+        }
     } else {
         advise_of_litespeed_esi(section, &cache.rules);
     }

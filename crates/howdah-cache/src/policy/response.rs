@@ -250,6 +250,7 @@ fn vary(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result<Vec<Vec<u8>>, P
     }
     names.extend(vary::names(rules));
     names.sort();
+    names.dedup();
     Ok(names)
 }
 

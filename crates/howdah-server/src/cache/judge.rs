@@ -5,6 +5,7 @@ use howdah_cache::object::{Object, ObjectDraft};
 use howdah_cache::policy::private::decide_private;
 use howdah_cache::policy::response::{ResponseFacts, decide_storable};
 use howdah_cache::tags::LITESPEED_STATUS;
+use howdah_cache::vary;
 use howdah_cache::{HeaderFields, Millis, Pass, Storable};
 use howdah_executor::ScriptHead;
 use howdah_http::message::ResponseHead;
@@ -126,6 +127,13 @@ impl JudgedHead {
         if self.status == 200 && body.len() > 0 && !self.lines.iter().any(is_tag) {
             self.lines
                 .push((b"ETag".to_vec(), body.entity_tag().into_bytes()));
+        }
+    }
+
+    /// Tells caches in front what the pages of the site vary by. The policy adds that to the key in any case.
+    pub fn add_vary(&mut self, part: &SiteCache) {
+        if let Some(value) = vary::header_value(part.rules()) {
+            self.lines.push((b"Vary".to_vec(), value.into()));
         }
     }
 

@@ -216,6 +216,7 @@ async fn render(
     if clean {
         rendered.head.add_entity_tag(&rendered.body);
     }
+    rendered.head.add_vary(part);
     if part.rules().has_litespeed_esi() {
         rendered.head.add_litespeed_status();
     }

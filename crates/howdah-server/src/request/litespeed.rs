@@ -8,9 +8,8 @@ use howdah_http::message::ResponseHead;
 
 use super::context::RequestContext;
 
-/// Returns whether a request comes from the plugin's crawler. Each of its requests may have a page rendered, so requests
-/// from other machines do not count.
-pub(super) fn is_crawler(ctx: RequestContext<'_>) -> bool {
+/// Returns whether a request says that it comes from the plugin's crawler.
+fn is_named_crawler(ctx: RequestContext<'_>) -> bool {
     let Some((_, part)) = ctx.page_cache() else {
         return false;
     };
@@ -18,17 +17,24 @@ pub(super) fn is_crawler(ctx: RequestContext<'_>) -> bool {
         return false;
     }
     let agent = ctx.request.header(b"user-agent").unwrap_or_default();
-    let is_named = agent.starts_with(b"lscache_runner") || agent.starts_with(b"lscache_walker");
-    let local = ctx.conn.local.map(|local| local.ip().to_canonical());
-    let is_from_here = ctx.client.address.is_none_or(|address| {
-        let address = address.to_canonical();
-        address.is_loopback() || Some(address) == local
-    });
-    is_named && is_from_here
+    agent.starts_with(b"lscache_runner") || agent.starts_with(b"lscache_walker")
 }
 
-/// Tells the crawler that a page could not be stored this time. If a response does not have the header, the crawler never
-/// requests the page again.
+/// Returns whether a request comes from the plugin's crawler on this machine. Its first request for a page has the page
+/// stored. Other machines cannot fill the store in this way.
+pub(super) fn is_crawler(ctx: RequestContext<'_>) -> bool {
+    let local = ctx.conn.local.map(|local| local.ip().to_canonical());
+    let is_from_here = || {
+        ctx.client.address.is_none_or(|address| {
+            let address = address.to_canonical();
+            address.is_loopback() || Some(address) == local
+        })
+    };
+    is_named_crawler(ctx) && is_from_here()
+}
+
+/// Tells the crawler, wherever it runs, that a page could not be stored this time. If a response does not have the
+/// header, the crawler never requests the page again.
 pub(super) fn add_crawler_status(
     ctx: RequestContext<'_>,
     head: &mut ResponseHead,
@@ -45,7 +51,7 @@ pub(super) fn add_crawler_status(
                 | Pass::PassedBefore
                 | Pass::SiteRarelyStores
         );
-    if may_be_stored_later && is_crawler(ctx) {
+    if may_be_stored_later && is_named_crawler(ctx) {
         head.header(LITESPEED_STATUS, b"miss");
     }
 }

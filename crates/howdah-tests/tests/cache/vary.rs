@@ -62,6 +62,9 @@ fn each_value_of_a_cookie_has_a_page_of_its_own() {
         assert_eq!(ask(&fixture, lines).header("X-Cache"), Some("HIT"));
     }
     assert_eq!(runs(&fixture), before);
+    // Caches in front have to know, too.
+    let varies = |page: &Response| page.head.headers.all("Vary").any(|line| line == "Cookie");
+    assert!(varies(&ask(&fixture, "")) && varies(&ask(&fixture, "Cookie: x=1\r\n")));
     for (lines, why) in [
         ("Cookie: currency=EUR; colour=red\r\n", "UnknownCookie"),
         ("Cookie: currency=EUR; currency=USD\r\n", "UnreadableCookie"),
@@ -180,6 +183,8 @@ fn crawler_of_the_litespeed_plugin_has_a_page_stored_at_its_first_request() {
     let not_yet = "Howdah; fwd=miss; detail=NotYetAdmitted";
     let fixture = start("[site.esi]\npaths = [\"litespeed\"]\n[site.private]");
     assert_eq!(status(&fixture, &far), not_yet);
+    let page = ask(&fixture, &format!("{far}Cookie: _lscache_vary=2\r\n"));
+    assert_eq!(page.header("X-LiteSpeed-Cache"), Some("miss"));
     assert_eq!(status(&fixture, &near), "Howdah; fwd=miss; stored");
     assert_eq!(status(&start(""), crawler), not_yet);
 }
