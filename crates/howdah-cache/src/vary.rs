@@ -7,7 +7,6 @@
 //! nor change what others get.
 
 use crate::cookie::pairs;
-use crate::policy::CacheRules;
 
 /// Begins the name by which a page varies by a cookie.
 const COOKIE: &[u8] = b"cookie;";
@@ -17,20 +16,32 @@ const MOBILE: &[u8] = b"browser;mobile";
 pub const MOBILE_USER_AGENT_START: &str =
     "Mozilla/5.0 (Linux; Android 10; K) AppleWebKit/537.36 Mobile";
 
-/// Returns the names by which every shared page of a site varies.
-pub fn names(rules: &CacheRules) -> impl Iterator<Item = Vec<u8>> {
-    let cookies = rules.vary_cookies.iter();
-    let cookies = cookies.map(|name| [COOKIE, name.as_bytes()].concat());
-    cookies.chain(rules.vary_mobile.then(|| MOBILE.to_vec()))
+/// What the shared pages of a site vary by.
+#[derive(Clone, Debug, Default)]
+pub struct VaryRules {
+    /// `cache_vary_cookies`: names of cookies whose values pages may show. They are in the key, and renders for the cache
+    /// have them.
+    pub cookies: Vec<String>,
+    /// `cache_vary_mobile`: whether pages for mobile browsers and for others are stored separately.
+    pub mobile: bool,
 }
 
-/// Returns the value of `Vary` that tells caches in front what every page of a site varies by; `None` if nothing.
-pub fn header_value(rules: &CacheRules) -> Option<&'static str> {
-    match (!rules.vary_cookies.is_empty(), rules.vary_mobile) {
-        (true, true) => Some("Cookie, User-Agent, Sec-CH-UA-Mobile"),
-        (true, false) => Some("Cookie"),
-        (false, true) => Some("User-Agent, Sec-CH-UA-Mobile"),
-        (false, false) => None,
+impl VaryRules {
+    /// Returns the names by which every shared page of the site varies.
+    pub fn names(&self) -> impl Iterator<Item = Vec<u8>> {
+        let cookies = self.cookies.iter();
+        let cookies = cookies.map(|name| [COOKIE, name.as_bytes()].concat());
+        cookies.chain(self.mobile.then(|| MOBILE.to_vec()))
+    }
+
+    /// Returns the value of `Vary` that tells caches in front what every page varies by; `None` if nothing.
+    pub fn header_value(&self) -> Option<&'static str> {
+        match (!self.cookies.is_empty(), self.mobile) {
+            (true, true) => Some("Cookie, User-Agent, Sec-CH-UA-Mobile"),
+            (true, false) => Some("Cookie"),
+            (false, true) => Some("User-Agent, Sec-CH-UA-Mobile"),
+            (false, false) => None,
+        }
     }
 }
 

@@ -153,7 +153,7 @@ pub fn configure_site(
     cache.rules.scheme = scheme;
     cache.dry_run = word == "dry-run";
     if cache.rules.has_litespeed_esi() {
-        let names = &mut cache.rules.vary_cookies;
+        let names = &mut cache.rules.vary.cookies;
         if !names.iter().any(|name| name == LITESPEED_VARY_COOKIE) {
             names.push(LITESPEED_VARY_COOKIE.to_owned());
         }
@@ -350,7 +350,7 @@ fn check_vary_cookies(section: &ConfigSection<'_>, cache: &CacheConfig) {
         let message = format!("cache_vary_cookies: `{}` {why}", text.value.escape_debug());
         section.file().mistake(text.place, message);
     }
-    if rules.vary_cookies.len() > MAX_VARY_COOKIES {
+    if rules.vary.cookies.len() > MAX_VARY_COOKIES {
         let message =
             format!("cache_vary_cookies: pages can vary by at most {MAX_VARY_COOKIES} cookies");
         let place = section.place_of("cache_vary_cookies");

@@ -107,7 +107,7 @@ impl SiteService {
                 vary_mobile: config
                     .cache
                     .as_ref()
-                    .is_some_and(|cache| cache.rules.vary_mobile),
+                    .is_some_and(|cache| cache.rules.vary.mobile),
             },
             body_limit: match config.max_body_size {
                 0 => u64::MAX,

@@ -18,6 +18,7 @@ pub mod response;
 use crate::cookie::matches_pattern;
 use crate::esi::EsiRules;
 use crate::preset::{NamePattern, Preset, TRACKING_COOKIES};
+use crate::vary::VaryRules;
 
 pub use freshness::{Freshness, PageState};
 pub use request::RequestGate;
@@ -56,11 +57,8 @@ pub struct CacheRules {
     pub max_object: u64,
     /// `cache_ignore_cookies`: names of harmless cookies; a `*` at the end matches any ending.
     pub ignore_cookies: Vec<String>,
-    /// `cache_vary_cookies`: names of cookies whose values pages may show. They are in the key, and renders for the
-    /// cache have them.
-    pub vary_cookies: Vec<String>,
-    /// `cache_vary_mobile`: whether pages for mobile browsers and for others are stored separately.
-    pub vary_mobile: bool,
+    /// What shared pages vary by, besides what they say in `Vary`.
+    pub vary: VaryRules,
     /// `cache_ignore_query`: parameters that are omitted from the key in addition to the tracking ones.
     pub ignore_query: Vec<String>,
     /// `cache_never`: prefixes of paths that are never cached, decoded.
@@ -98,8 +96,7 @@ impl Default for CacheRules {
             stale_if_error: 0,
             max_object: 0,
             ignore_cookies: Vec::new(),
-            vary_cookies: Vec::new(),
-            vary_mobile: false,
+            vary: VaryRules::default(),
             ignore_query: Vec::new(),
             never: Vec::new(),
             keep_tags: false,
@@ -131,11 +128,6 @@ impl CacheRules {
         among(TRACKING_COOKIES)
             || among(self.preset.harmless_cookies)
             || self.ignore_cookies.iter().any(ignored)
-    }
-
-    /// Returns whether shared pages vary by a cookie of this name, read as PHP reads it.
-    pub fn is_vary_cookie(&self, name: &[u8]) -> bool {
-        self.vary_cookies.iter().any(|own| own.as_bytes() == name)
     }
 
     /// Returns whether scripts find a LiteSpeed cache with ESI: the site allows the URLs of the plugin's fragments,

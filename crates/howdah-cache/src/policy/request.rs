@@ -17,7 +17,7 @@ pub struct RequestGate<'r> {
     is_fragment: bool,
     /// Whether the response is looked for among the visitor's own, whose keys contain the cookies.
     is_private: bool,
-    /// The cookies by which pages vary that the request has, as positions in `vary_cookies`.
+    /// The cookies by which pages vary that the request has, as positions in `vary.cookies`.
     vary_cookies: Vec<usize>,
     /// The name of the cookie that caused the bypass, as PHP reads it.
     pub cookie: Option<Vec<u8>>,
@@ -127,7 +127,7 @@ impl<'r> RequestGate<'r> {
             if self.is_private || (!self.is_fragment && self.rules.is_cookie_of_fragments(&name)) {
                 continue;
             }
-            let mut varying = self.rules.vary_cookies.iter();
+            let mut varying = self.rules.vary.cookies.iter();
             if let Some(at) = varying.position(|own| own.as_bytes() == &*name) {
                 // PHP sees one value, and it has to be the one in the key.
                 if *raw != *name || self.vary_cookies.contains(&at) {
@@ -162,6 +162,7 @@ mod tests {
     use super::*;
     use crate::esi::EsiRules;
     use crate::preset::Preset;
+    use crate::vary::VaryRules;
 
     fn wordpress() -> CacheRules {
         CacheRules {
@@ -296,7 +297,10 @@ mod tests {
     #[test]
     fn cookie_that_pages_vary_by_counts_only_if_php_sees_the_value_of_the_key() {
         let rules = CacheRules {
-            vary_cookies: vec!["currency".to_owned()],
+            vary: VaryRules {
+                cookies: vec!["currency".to_owned()],
+                mobile: false,
+            },
             ..wordpress()
         };
         let verdict = |lines: &[&str]| {

@@ -11,7 +11,6 @@ use crate::esi;
 use crate::field::{self, members};
 use crate::pass::Pass;
 use crate::tags::{self, Tags};
-use crate::vary;
 
 /// Maximum size of a stored header section, in bytes of names and values.
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -226,7 +225,7 @@ fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result
 
 /// Returns the headers by which a response varies. `Accept-Encoding` is not one of them: the body is stored plain and
 /// encoded here. Under [`CacheScheme::CleanRoom`] `Cookie` is not one of them either: the page was rendered without
-/// cookies, and it answers only requests that have no relevant one. The site's own names ([`vary::names`]) are always
+/// cookies, and it answers only requests that have no relevant one. The site's own names (`rules.vary`) are always
 /// among them, whatever the response says, because the site knows what its pages may show.
 fn vary(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result<Vec<Vec<u8>>, Pass> {
     let clean = rules.scheme == CacheScheme::CleanRoom;
@@ -248,7 +247,7 @@ fn vary(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result<Vec<Vec<u8>>, P
     if names.len() > MAX_VARY_HEADERS {
         return Err(Pass::VaryUnbounded);
     }
-    names.extend(vary::names(rules));
+    names.extend(rules.vary.names());
     names.sort();
     names.dedup();
     Ok(names)

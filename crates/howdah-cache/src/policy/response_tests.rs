@@ -3,6 +3,7 @@
 use super::*;
 use crate::Millis;
 use crate::preset::Preset;
+use crate::vary::VaryRules;
 use proptest::prelude::*;
 
 const NOW: Millis = 1_795_200_000_000;
@@ -426,8 +427,10 @@ fn litespeed_control_sets_a_lifetime_and_may_forbid() {
 #[test]
 fn every_page_varies_by_what_the_site_names() {
     let rules = CacheRules {
-        vary_cookies: vec!["currency".to_owned(), "Language".to_owned()],
-        vary_mobile: true,
+        vary: VaryRules {
+            cookies: vec!["currency".to_owned(), "Language".to_owned()],
+            mobile: true,
+        },
         ..wordpress()
     };
     let storable = ask(&rules, 200, &[("Vary", "Accept-Language")]).unwrap();

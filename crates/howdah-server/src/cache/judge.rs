@@ -5,7 +5,6 @@ use howdah_cache::object::{Object, ObjectDraft};
 use howdah_cache::policy::private::decide_private;
 use howdah_cache::policy::response::{ResponseFacts, decide_storable};
 use howdah_cache::tags::LITESPEED_STATUS;
-use howdah_cache::vary;
 use howdah_cache::{HeaderFields, Millis, Pass, Storable};
 use howdah_executor::ScriptHead;
 use howdah_http::message::ResponseHead;
@@ -132,7 +131,7 @@ impl JudgedHead {
 
     /// Tells caches in front what the pages of the site vary by. The policy adds that to the key in any case.
     pub fn add_vary(&mut self, part: &SiteCache) {
-        if let Some(value) = vary::header_value(part.rules()) {
+        if let Some(value) = part.rules().vary.header_value() {
             self.lines.push((b"Vary".to_vec(), value.into()));
         }
     }

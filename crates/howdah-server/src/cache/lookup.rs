@@ -126,7 +126,7 @@ fn request_gate<'r>(
     for (name, value) in request.headers() {
         gate.check_header(name, value);
     }
-    if rules.vary_mobile && !is_private && vary::browser(request.headers()).is_none() {
+    if rules.vary.mobile && !is_private && vary::browser(request.headers()).is_none() {
         gate.verdict()?;
         return Err(Pass::UnclearBrowser);
     }

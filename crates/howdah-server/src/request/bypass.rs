@@ -7,7 +7,6 @@ use bytes::Bytes;
 use howdah_cache::Pass;
 use howdah_cache::preset::FormBody;
 use howdah_cache::status::CacheVerdict;
-use howdah_cache::vary;
 use howdah_executor::{EffectSink, ScriptBody, ScriptRun};
 use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_proto::level::LogLevel;
@@ -183,7 +182,7 @@ impl<'a> BypassContext<'a> {
         let verdict = self.verdict();
         add_status_fields(head, verdict);
         litespeed::add_crawler_status(self.ctx, head, verdict);
-        if let Some(value) = vary::header_value(self.part.rules()) {
+        if let Some(value) = self.part.rules().vary.header_value() {
             head.header(b"Vary", value.as_bytes());
         }
         let is_all_old = self.effects.settle();
