@@ -16,7 +16,6 @@ use crate::wordpress_cache::{log_in, rename, save_text};
 
 const VARIABLE: &str = "HOWDAH_LSCACHE_WP";
 const CACHE: &str = "recognise = true\ncache = \"on\"\ncache_vary_mobile = \"on\"\n";
-const TABLES: &str = "[site.esi]\npaths = [\"litespeed\"]\n[site.private]\n";
 const PHONE: &str = "User-Agent: Mozilla/5.0 (iPhone; CPU iPhone OS 17_0) Mobile/15E148\r\n";
 
 /// Stands in for other plugins: a page shows two nonces, of which one is registered as private, and an action counts the
@@ -83,6 +82,16 @@ impl Blog {
     /// Starts the server with these settings of the plugin and further options of the site. Returns `None` if there is
     /// no checkout of the plugin.
     fn start(name: &str, settings: &str, options: &str, esi_options: &str) -> Option<Blog> {
+        Blog::start_in("", name, settings, (options, esi_options))
+    }
+
+    /// Does the same as [`Blog::start`] for a WordPress in a folder of the site.
+    fn start_in(
+        folder: &'static str,
+        name: &str,
+        settings: &str,
+        (options, esi_options): (&str, &str),
+    ) -> Option<Blog> {
         let Some(plugin) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
             eprintln!("left out: {VARIABLE} names no checkout of the LiteSpeed Cache plugin");
             return None;
@@ -92,9 +101,12 @@ impl Blog {
             "{VARIABLE}: {} is not the plugin",
             plugin.display()
         );
-        let home = WordpressHome::prepare();
+        let home = match folder {
+            "" => WordpressHome::prepare(),
+            _ => WordpressHome::prepare_in(folder),
+        };
         let site = home.site().children(4);
-        let content = site.root.join("wp-content");
+        let content = site.root.join(format!(".{folder}/wp-content"));
         let to = content.join("plugins/litespeed-cache");
         copy_tree(&plugin, &to);
         std::fs::create_dir_all(content.join("mu-plugins")).expect("a directory");
@@ -105,10 +117,15 @@ impl Blog {
         ));
         std::fs::write(content.join("mu-plugins/stand-in.php"), STAND_IN).expect("a file");
         std::fs::write(site.root.join("crawl.php"), CRAWL).expect("a file");
-        // However busy the machine is.
-        let esi_options =
-            format!("{esi_options}\n[site.env]\nCRAWLER_LOAD_LIMIT_ENFORCE = \"1000\"");
-        let tables = TABLES.replace("[site.private]", &format!("{esi_options}\n[site.private]"));
+        let fragments = match folder {
+            "" => "litespeed".to_owned(),
+            _ => format!("{folder}/?lsesi="),
+        };
+        // The crawler runs however busy the machine is.
+        let tables = format!(
+            "[site.esi]\npaths = [\"{fragments}\"]\n{esi_options}\n[site.private]\n\
+             [site.env]\nCRAWLER_LOAD_LIMIT_ENFORCE = \"1000\"\n"
+        );
         let server = Fixture::of(name, site)
             .site(&format!("{CACHE}{options}\n{tables}"))
             .start();
@@ -631,4 +648,23 @@ fn publish_pretty(blog: &Blog, owner: &str, edition: u64) {
     save_text(&blog.application(), "", owner, edition);
     let text = blog.ask("GET", "/hello-world/", "").text();
     assert!(text.contains(&format!("Text {edition}")), "{text}");
+}
+
+#[test]
+fn plugin_works_in_a_folder_of_the_site() {
+    let options = ("", "");
+    let Some(blog) = Blog::start_in("/blog", "lscache-folder", "", options) else {
+        return;
+    };
+    let guest = blog.shared("/blog/", "");
+    assert_eq!(attribute(&guest, "data-shared").len(), 10);
+    let rider = log_in(&blog.application(), "/blog", "rider", "ride+the+elephant");
+    let editor = log_in(&blog.application(), "/blog", "editor", "edit+the+elephant");
+    for (name, lines) in [("rider", &rider), ("editor", &editor)] {
+        let page = blog.own("/blog/hello-world/", lines);
+        assert!(page.contains(&greeting(name)), "{name}: {page}");
+        let can_edit = page.contains("id='wp-admin-bar-edit'");
+        assert_eq!(can_edit, name == "editor", "{page}");
+    }
+    assert!(!blog.shared("/blog/", "").contains("wpadminbar"));
 }
