@@ -92,6 +92,11 @@ mod tests {
             ),
             (
                 "wp_options",
+                &[("option_name", "litespeed.purge.queue")],
+                false,
+            ),
+            (
+                "wp_options",
                 &[("option_name", "litespeed.conf.esi")],
                 false,
             ),
