@@ -484,7 +484,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[[site]]\nroot = \"web\"\n[[site]]\nname = \"b\"\nroot = \"web\"\nlisten = [\"127.0.0.1:8080 h2c\"]",
-            "a.toml:6:11: listen: 127.0.0.1:8080 also appears elsewhere, but followed by other words",
+            "a.toml:6:11: listen: 127.0.0.1:8080 also appears elsewhere, but followed by other parameters",
         ),
         (
             "[[site]]\nroot = \"web\"\nlisten = [\"127.0.0.1:0\", \"127.0.0.1:81\", \"127.0.0.1:81\"]",
@@ -502,7 +502,7 @@ fn conflicting_options_are_a_mistake() {
             "listen = \"example.org:80\"",
             "is not an address to listen on",
         ),
-        ("listen = \"127.0.0.1:80 fast\"", "unknown word `fast`"),
+        ("listen = \"127.0.0.1:80 fast\"", "unknown parameter `fast`"),
         (
             "listen = \"127.0.0.1:80 tls h2c\"",
             "h2c is HTTP/2 without TLS",

@@ -66,11 +66,11 @@ fn values_of_other_servers_are_understood_or_explained() {
         ),
         (
             "listen = \"127.0.0.1:8443 ssl\"",
-            "unknown word `ssl`; write `tls`; known: tls, http3",
+            "unknown parameter `ssl`; write `tls`; known: tls, http3",
         ),
         (
             "listen = \"127.0.0.1:8443 tls http2\"",
-            "unknown word `http2`; remove it: `tls` includes HTTP/2",
+            "unknown parameter `http2`; remove it: `tls` includes HTTP/2",
         ),
         (
             "listen = \"127.0.0.1:99999\"",

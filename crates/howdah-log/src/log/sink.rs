@@ -171,7 +171,7 @@ struct SinkState {
 enum ReopenTarget {
     /// The same target, opened again.
     Same,
-    /// This file, which is the same target and already open.
+    /// The same target, whose file has already been opened.
     File(File),
     /// Another target, with its file if that is already open.
     Other(LogTarget, Option<File>),

@@ -185,7 +185,7 @@ impl SiteConfig {
 /// How Apache's `.htaccess` files are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HtaccessMode {
-    /// `on`: they decide about every request, as under Apache.
+    /// `on`: they determine how every request is handled, as under Apache.
     On,
     /// `deny`: the server refuses the paths that they deny, and ignores their other directives.
     Deny,
@@ -413,7 +413,7 @@ impl RuleAction {
     }
 }
 
-/// A server that decides about requests by a subrequest (nginx' `auth_request`).
+/// A server that authorizes requests by a subrequest (nginx's `auth_request`).
 #[derive(Debug)]
 pub struct AuthRequest {
     /// `auth_request`: the server, or several of them on a range of ports.

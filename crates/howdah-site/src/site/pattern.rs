@@ -30,7 +30,7 @@ pub enum PathPattern {
     Regex(Box<RuleExpression>),
 }
 
-/// Why a text is not a valid pattern.
+/// Why a string is not a valid pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternError {
     /// Paths begin with a slash; this one would never match.

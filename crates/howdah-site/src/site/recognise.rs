@@ -41,9 +41,9 @@ pub struct Recognised {
 }
 
 impl Recognised {
-    /// Adds to `site`, whose configuration a user has written, the refusals of the application. Requests for its code
-    /// and content, which its own front controller would answer, go to the site's front controller if there is one, and
-    /// are denied otherwise.
+    /// Adds the application's refusals to `site`, whose configuration a user has written. Requests for its code and
+    /// content, which its own front controller would answer, go to the site's front controller if there is one, and are
+    /// denied otherwise.
     pub fn apply_denials_to(&self, site: &mut SiteConfig) {
         site.deny.extend(self.config.deny.iter().cloned());
         for rule in &self.config.rules {

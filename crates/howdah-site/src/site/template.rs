@@ -27,7 +27,7 @@ pub(super) enum TemplatePiece {
     Host,
 }
 
-/// Why a text is not a valid target.
+/// Why a string is not a valid target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateError {
     /// `$word` names no variable.

@@ -33,8 +33,8 @@ struct Replacements {
 
 impl Supervisor {
     /// Records that a zygote has forked a child. Signals are sent through the descriptor that came with the report.
-    /// Like everything from a zygote, the report is untrusted: the child must have been ordered, be reported once, and
-    /// belong to that zygote. Otherwise the user of a pool could make the front signal processes that do not belong to
+    /// Like everything from a zygote, the report is untrusted: the child must have been requested from that zygote, and
+    /// be reported only once. Otherwise the user of a pool could make the front signal processes that do not belong to
     /// the pool.
     pub(super) fn on_spawned(
         &mut self,
