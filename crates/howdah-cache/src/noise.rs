@@ -85,6 +85,23 @@ mod tests {
                 false,
             ),
             ("wp_posts", &[("post_type", "revision")], true),
+            (
+                "wp_options",
+                &[("option_name", "litespeed.crawler._summary")],
+                true,
+            ),
+            (
+                "wp_options",
+                &[("option_name", "litespeed.purge.queue")],
+                false,
+            ),
+            (
+                "wp_options",
+                &[("option_name", "litespeed.conf.esi")],
+                false,
+            ),
+            ("wp_litespeed_crawler", &[], true),
+            ("wp_litespeed_url", &[], false),
         ] {
             assert_eq!(noise("wordpress", table, values), is, "{table} {values:?}");
         }

@@ -564,6 +564,12 @@ options! {
         "cache_ignore_cookies": OptionKind::Texts, "" => cache!(rules.ignore_cookies),
             "Cookies that do not change any page. A `*` at the end of a name stands for any ending. Any other unknown cookie bypasses the cache (`UnknownCookie`).",
             "Useful for consent banners and similar scripts.";
+        "cache_vary_cookies": OptionKind::Texts, "" => cache!(rules.vary.cookies),
+            "Cookies whose values pages show, such as a currency or a language. The cache stores a page once for each value. When a script renders such a page for the cache, it sees these cookies and no others. At most four cookies can be named.",
+            "Useful for shops with several currencies. Never name a cookie that identifies a visitor.";
+        "cache_vary_mobile": OptionKind::OnOff, "off" => cache!(rules.vary.mobile),
+            "Store pages for mobile browsers separately. Howdah recognises these browsers as WordPress' `wp_is_mobile()` does, and sets `LSCACHE_VARY_VALUE` to `ismobile` in `$_SERVER` for them.",
+            "Useful for sites that send other pages to mobile browsers, and for \"Cache Mobile\" of the LiteSpeed Cache plugin.";
         "cache_ignore_query": OptionKind::Texts, "" => cache!(rules.ignore_query),
             "Query parameters that do not change any page. When Howdah renders a page for the cache, the script does not see them.", "Useful for advertising campaigns with their own parameters.";
         "cache_never": OptionKind::Texts, "", "Beginnings of URL paths, in decoded form. Pages whose paths begin so are never cached.", "Useful for accounts and carts.";

@@ -1016,6 +1016,73 @@ fn check_names_destinations_of_logs_and_traces_that_cannot_be_used() {
 }
 
 #[test]
+fn pages_vary_only_by_cookies_that_identify_no_visitor() {
+    let with = |lines: &str| {
+        check(&format!(
+            "[[site]]\nroot = \"web\"\ncache = \"on\"\n{lines}"
+        ))
+    };
+    let (code, said) = with("cache_vary_cookies = [\"currency\", \"lang-2\"]\n");
+    assert_eq!(code, 0, "{said}");
+    for (lines, expected) in [
+        (
+            "cache_vary_cookies = \"PHPSESSID\"\n",
+            "`PHPSESSID` identifies a visitor",
+        ),
+        (
+            "cache_vary_cookies = \"login\"\n[site.private]\ncookies = \"log*\"\n",
+            "`login` identifies a visitor",
+        ),
+        (
+            "cache_vary_cookies = \"cur*\"\n",
+            "`cur*` is not the name of a cookie",
+        ),
+        (
+            "cache_vary_cookies = \"_ga\"\n",
+            "`_ga` is also a cookie that the page cache ignores",
+        ),
+        (
+            "cache_vary_cookies = \"cart\"\n[site.esi]\npaths = \"/a\"\ncookies = \"cart\"\n",
+            "`cart` is also a cookie that only fragments read",
+        ),
+        (
+            "cache_vary_cookies = [\"a\", \"b\", \"c\", \"d\", \"e\"]\n",
+            "pages can vary by at most 4 cookies",
+        ),
+    ] {
+        let (code, said) = with(lines);
+        assert!(code != 0 && said.contains(expected), "{lines}: {said}");
+    }
+}
+
+#[test]
+fn check_says_why_the_litespeed_plugin_finds_no_esi() {
+    let with = |cache: &str, tables: &str| {
+        let scratch = Scratch::new("check-litespeed");
+        scratch.write("web/index.php", "<?php");
+        let site = "[[site]]\nroot = \"web\"\ncache_preset = \"wordpress\"\n";
+        let esi = "[site.esi]\npaths = \"litespeed\"\n";
+        scratch.write(
+            "a.toml",
+            &format!("{site}cache = \"{cache}\"\n{esi}{tables}"),
+        );
+        let (code, _, err) = run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0));
+        assert_eq!(code, 0, "{err}");
+        err
+    };
+    let advice = "the LiteSpeed Cache plugin finds no ESI";
+    for (cache, tables, expected) in [
+        ("on", "", "the site has no table [site.private]"),
+        ("rfc", "[site.private]\n", "it needs `cache = \"on\"`"),
+    ] {
+        let said = with(cache, tables);
+        assert!(said.contains(advice) && said.contains(expected), "{said}");
+    }
+    let said = with("on", "[site.private]\n");
+    assert!(!said.contains(advice), "{said}");
+}
+
+#[test]
 fn private_table_names_visitors_cookies_and_needs_the_page_cache() {
     let site = "[[site]]\nroot = \"web\"\n";
     let with = |cache: &str, lines: &str| check(&format!("{site}{cache}[site.private]\n{lines}"));

@@ -102,7 +102,7 @@ impl CacheRequest<'_> {
             conn.local,
             &service.variables,
             target,
-            BodyLength::None,
+            (BodyLength::None, None),
         )
         .map_err(Failure::Frame)?;
         let effects = RunEffects::new(self.cache, self.ctx.site);
