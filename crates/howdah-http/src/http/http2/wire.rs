@@ -170,7 +170,10 @@ impl Wire {
                     }
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return self.poll_timeout(ways, cx),
+                Poll::Pending => {
+                    buffers::shrink(&mut ways.out, &mut ways.at);
+                    return self.poll_timeout(ways, cx);
+                }
             }
         }
         if !ways.out.is_empty() {
@@ -253,6 +256,7 @@ impl Wire {
         if out.capacity() == 0 {
             *out = buffers::take_bytes();
         }
+        buffers::reserve(out, bytes.len());
         out.extend_from_slice(bytes);
     }
 }
