@@ -7,14 +7,13 @@ use std::error::Error as _;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use howdah_executor::{ExecError, ScriptHead};
+use howdah_executor::ExecError;
 use http::{Request, Response, Uri, header};
 use hyper::body::Incoming;
-use tokio::sync::mpsc;
 
 use super::ServerGroup;
 use super::connections::{self, UpstreamConnection};
-use super::response_head::forward_interim_responses;
+use super::response_head::InterimResponses;
 use super::server::{self, BusyGuard, UpstreamServer};
 use super::upload::Upload;
 use howdah_log::log::error::ErrorLog;
@@ -35,7 +34,7 @@ pub(super) async fn exchange(
     template: Request<()>,
     upload: Upload,
     asked: CurrentServer,
-    interim: mpsc::Sender<ScriptHead>,
+    interim: InterimResponses,
     log: Arc<ErrorLog>,
 ) -> Result<UpstreamResponse, ExecError> {
     let repeatable =
@@ -69,7 +68,7 @@ pub(super) async fn exchange(
                 connections::keep_idle(&server, UpstreamConnection::Http2(shared.clone()));
             }
             let mut request = adapt_to_version(&template, connection.is_http2()).map(|()| body);
-            forward_interim_responses(&mut request, interim.clone());
+            interim.collect(&mut request);
             match connection.send(request).await {
                 Ok(response) => {
                     server::log_event(&log, server.note_response());

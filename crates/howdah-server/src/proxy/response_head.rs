@@ -1,19 +1,45 @@
-//! The head of a server's response in the form of a script's.
+//! The heads of a server's responses in the form of a script's.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use howdah_executor::ScriptHead;
 use howdah_proto::response::{is_field_value, is_token};
 use http::{HeaderMap, Request, StatusCode, header};
-use tokio::sync::mpsc;
 
-/// Has the interim responses to `request` passed to `to`.
-pub(super) fn forward_interim_responses<B>(request: &mut Request<B>, to: mpsc::Sender<ScriptHead>) {
-    hyper::ext::on_informational(request, move |response| {
-        let status = response.status();
-        if status != StatusCode::CONTINUE && status != StatusCode::SWITCHING_PROTOCOLS {
+/// The maximum number of interim responses that wait for the client; more are dropped.
+const MAX_INTERIM_RESPONSES: usize = 8;
+
+/// The interim responses to a request that have not been passed on yet. Nobody is woken for them: hyper reports them
+/// only for HTTP/1.1, whose connections are polled by the task that takes them.
+#[derive(Clone, Default)]
+pub(super) struct InterimResponses(Arc<Mutex<VecDeque<ScriptHead>>>);
+
+impl InterimResponses {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<ScriptHead>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Collects those to `request`.
+    pub(super) fn collect<B>(&self, request: &mut Request<B>) {
+        let to = self.clone();
+        hyper::ext::on_informational(request, move |response| {
+            let status = response.status();
+            let mut waiting = to.waiting();
             // If there are too many at once, some are dropped, because they are only hints.
-            let _ = to.try_send(head_of(status, response.headers()));
-        }
-    });
+            if status != StatusCode::CONTINUE
+                && status != StatusCode::SWITCHING_PROTOCOLS
+                && waiting.len() < MAX_INTERIM_RESPONSES
+            {
+                waiting.push_back(head_of(status, response.headers()));
+            }
+        });
+    }
+
+    /// Returns the oldest.
+    pub(super) fn take(&self) -> Option<ScriptHead> {
+        self.waiting().pop_front()
+    }
 }
 
 /// Returns the status and the headers in the form of a script's response, without the headers that its `Connection`

@@ -12,20 +12,17 @@ use howdah_executor::{ExecError, RunEvent, RunTiming, ScriptHead, ScriptRun};
 use http::{Request, Response, StatusCode, header};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::upgrade::OnUpgrade;
-use tokio::sync::mpsc;
 
 use super::ServerGroup;
 use super::connections::{self, UpstreamConnection};
 use super::exchange::{CurrentServer, UpstreamResponse, exchange, exec_error};
 use super::health;
-use super::response_head::head_of;
+use super::response_head::{InterimResponses, head_of};
 use super::server::BusyGuard;
 use super::silence::SilenceTimeout;
 use super::upload::Upload;
 use howdah_log::log::error::ErrorLog;
 
-/// The maximum number of interim responses that wait for the client; more are dropped.
-const MAX_INTERIM_RESPONSES: usize = 8;
 /// How long a stream of events or a WebSocket may be silent.
 pub(super) const MAX_STREAM_SILENCE: Duration = Duration::from_secs(3600);
 
@@ -45,7 +42,7 @@ enum ProxyRunState {
 pub struct ProxyRun {
     state: ProxyRunState,
     current_server: CurrentServer,
-    interim: mpsc::Receiver<ScriptHead>,
+    interim: InterimResponses,
     silence: SilenceTimeout,
 }
 
@@ -78,7 +75,7 @@ impl ServerGroup {
         for member in &self.servers {
             health::start_checks(&member.server, log);
         }
-        let (to, interim) = mpsc::channel(MAX_INTERIM_RESPONSES);
+        let interim = InterimResponses::default();
         let progress = upload.progress();
         let asked = CurrentServer::default();
         let exchange = exchange(
@@ -86,7 +83,7 @@ impl ServerGroup {
             request,
             upload,
             asked.clone(),
-            to,
+            interim.clone(),
             log.clone(),
         );
         ProxyRun {
@@ -194,7 +191,7 @@ impl ScriptRun for ProxyRun {
                 return Poll::Ready(Err(failure));
             }
             // Interim responses that arrived before the final response are passed on before it.
-            if let Poll::Ready(Some(head)) = self.interim.poll_recv(cx) {
+            if let Some(head) = self.interim.take() {
                 return Poll::Ready(Ok(RunEvent::Informational(head)));
             }
             std::task::ready!(answered)?;
