@@ -13,9 +13,6 @@ use super::message::ByteSpan;
 /// Larger buffers are freed instead of pooled. The next user, perhaps with a short head, would otherwise occupy all of
 /// it while a script runs.
 const MAX_POOLED_BUFFER_BYTES: usize = 8 << 10;
-/// The capacity of the thread's large buffer: what a connection of HTTP/2 collects before it sends, with its frame
-/// headers.
-const LARGE_BUFFER_BYTES: usize = 96 << 10;
 /// The maximum number of pooled buffers of each kind per thread.
 const MAX_POOLED_BUFFERS: usize = 256;
 /// The number of bytes requested from a socket at once.
@@ -34,7 +31,6 @@ thread_local! {
     static POOL: RefCell<BufferPool> = RefCell::default();
     static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice());
     static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    static LARGE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Takes an empty byte buffer from the thread's pool.
@@ -43,43 +39,12 @@ pub(super) fn take_bytes() -> Vec<u8> {
         .unwrap_or_else(|| Vec::with_capacity(2048))
 }
 
-/// Makes room for `more` bytes. A buffer that becomes too large for the pool is replaced by the thread's large buffer,
-/// so it need not grow in steps, each of which copies it.
-pub(super) fn reserve(buf: &mut Vec<u8>, more: usize) {
-    let needed = buf.len() + more;
-    if needed <= buf.capacity().max(MAX_POOLED_BUFFER_BYTES) {
-        return buf.reserve(more);
-    }
-    let mut larger = LARGE.take();
-    larger.reserve(needed.max(LARGE_BUFFER_BYTES));
-    larger.extend_from_slice(buf);
-    return_bytes(std::mem::replace(buf, larger));
-}
-
-/// Removes the first `at` bytes of a buffer that has to be kept. If the rest fills at most half of it, only a copy of
-/// the rest is kept.
-pub(super) fn shrink(buf: &mut Vec<u8>, at: &mut usize) {
-    let rest = &buf[std::mem::take(at)..];
-    if rest.len() > buf.capacity() / 2 {
-        buf.drain(..buf.len() - rest.len());
-        return;
-    }
-    let rest = rest.to_vec();
-    return_bytes(std::mem::replace(buf, rest));
-}
-
 /// Returns a byte buffer to the pool.
 pub(super) fn return_bytes(mut buf: Vec<u8>) {
-    if buf.capacity() == 0 || buf.capacity() > 2 * LARGE_BUFFER_BYTES {
+    if buf.capacity() == 0 || buf.capacity() > MAX_POOLED_BUFFER_BYTES {
         return;
     }
     buf.clear();
-    if buf.capacity() > MAX_POOLED_BUFFER_BYTES {
-        if buf.capacity() >= LARGE_BUFFER_BYTES {
-            LARGE.set(buf);
-        }
-        return;
-    }
     POOL.with_borrow_mut(|pool| {
         if pool.bytes.len() < MAX_POOLED_BUFFERS {
             pool.bytes.push(buf);

@@ -5,14 +5,13 @@
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::HeaderValue;
 use http::header::ALT_SVC;
-use rustix::buffer::spare_capacity;
-use rustix::io::Errno;
 
 use super::channel::Channel;
 use super::config::MAX_DISCARDED_BODY;
@@ -507,9 +506,10 @@ impl Responder {
             ResponseFraming::Chunked | ResponseFraming::UntilClose => len,
         };
         if len <= MAX_READ_FILE_BYTES {
-            return match read_exactly(file, offset, len as usize) {
-                Ok(bytes) => {
-                    self.push(bytes);
+            let mut buf = vec![0; len as usize];
+            return match file.read_exact_at(&mut buf, offset) {
+                Ok(()) => {
+                    self.push(Bytes::from(buf));
                     Ok(())
                 }
                 Err(e) => Err(self.broken_file(e)),
@@ -677,19 +677,4 @@ impl Responder {
             Channel::Captured(stream) => stream.poll_reader_gone(cx),
         }
     }
-}
-
-/// Reads `length` bytes of a file, whose buffer need not be zeroed first.
-fn read_exactly(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
-    let mut buf = Vec::with_capacity(length);
-    while buf.len() < length {
-        let at = offset + buf.len() as u64;
-        match rustix::io::pread(file, spare_capacity(&mut buf), at) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    buf.truncate(length);
-    Ok(Bytes::from(buf))
 }

@@ -170,10 +170,7 @@ impl Wire {
                     }
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {
-                    buffers::shrink(&mut ways.out, &mut ways.at);
-                    return self.poll_timeout(ways, cx);
-                }
+                Poll::Pending => return self.poll_timeout(ways, cx),
             }
         }
         if !ways.out.is_empty() {
@@ -256,7 +253,6 @@ impl Wire {
         if out.capacity() == 0 {
             *out = buffers::take_bytes();
         }
-        buffers::reserve(out, bytes.len());
         out.extend_from_slice(bytes);
     }
 }
