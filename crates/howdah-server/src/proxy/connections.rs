@@ -357,3 +357,28 @@ impl<S: hyper::rt::Write + Unpin> hyper::rt::Write for YieldingStream<S> {
         std::pin::Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use howdah_site::proxy_config::address;
+
+    #[tokio::test]
+    async fn connections_of_a_burst_are_kept_until_their_server_closes_them() {
+        let at = address::parse("http://kept:1").unwrap().remove(0).at;
+        let server = Arc::new(UpstreamServer::new(at, None));
+        let mut ends_of_server = Vec::new();
+        for _ in 0..100 {
+            let (ours, theirs) = tokio::io::duplex(1024);
+            let mut connection = http_handshake(&server, ours).await.unwrap();
+            connection.drive(&mut Context::from_waker(Waker::noop()));
+            keep_idle(&server, connection);
+            ends_of_server.push(theirs);
+        }
+        assert_eq!(server.kept.load(Ordering::Relaxed), 100);
+        assert!(take_idle(&server).is_some());
+        drop(ends_of_server);
+        assert!(take_idle(&server).is_none());
+        assert_eq!(server.kept.load(Ordering::Relaxed), 0);
+    }
+}
