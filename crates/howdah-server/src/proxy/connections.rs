@@ -19,6 +19,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::coop::unconstrained;
 
 use super::server::UpstreamServer;
 use super::tls;
@@ -70,7 +71,12 @@ impl Http1Connection {
 
     /// Notices whether the server has closed the connection, which no task waits for.
     fn note_end(&mut self) {
-        self.drive(&mut Context::from_waker(Waker::noop()));
+        // The look succeeds even if the task should yield: a request on a closed connection may fail.
+        let look = pin!(unconstrained(poll_fn(|cx| {
+            self.drive(cx);
+            Poll::Ready(())
+        })));
+        let _ = look.poll(&mut Context::from_waker(Waker::noop()));
     }
 }
 
@@ -309,13 +315,21 @@ where
 /// A connection whose task yields to others of its thread.
 struct YieldingStream<S>(S);
 
+/// Is ready unless the task should yield. Without a task, [`Http1Connection::note_end`] only looks at the connection.
+fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {
+    match cx.waker().will_wake(Waker::noop()) {
+        true => Poll::Ready(()),
+        false => turn::poll_operation(cx),
+    }
+}
+
 impl<S: hyper::rt::Read + Unpin> hyper::rt::Read for YieldingStream<S> {
     fn poll_read(
         mut self: std::pin::Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: hyper::rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        std::task::ready!(turn::poll_operation(cx));
+        std::task::ready!(poll_turn(cx));
         std::pin::Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
@@ -326,7 +340,7 @@ impl<S: hyper::rt::Write + Unpin> hyper::rt::Write for YieldingStream<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(turn::poll_operation(cx));
+        std::task::ready!(poll_turn(cx));
         std::pin::Pin::new(&mut self.0).poll_write(cx, buf)
     }
 
@@ -335,7 +349,7 @@ impl<S: hyper::rt::Write + Unpin> hyper::rt::Write for YieldingStream<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(turn::poll_operation(cx));
+        std::task::ready!(poll_turn(cx));
         std::pin::Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
     }
 
@@ -370,9 +384,12 @@ mod tests {
         let mut ends_of_server = Vec::new();
         for _ in 0..100 {
             let (ours, theirs) = tokio::io::duplex(1024);
-            let mut connection = http_handshake(&server, ours).await.unwrap();
-            connection.drive(&mut Context::from_waker(Waker::noop()));
-            keep_idle(&server, connection);
+            let connection = http_handshake(&server, ours).await.unwrap();
+            let UpstreamConnection::Http1(mut connection) = connection else {
+                panic!("http:// means HTTP/1.1");
+            };
+            connection.note_end();
+            keep_idle(&server, UpstreamConnection::Http1(connection));
             ends_of_server.push(theirs);
         }
         assert_eq!(server.kept.load(Ordering::Relaxed), 100);
