@@ -30,7 +30,7 @@ pub fn is_noise<'a>(
         })
 }
 
-/// Returns whether a text matches a pattern, in which `*` at the beginning or end matches any text.
+/// Returns whether a string matches a pattern, in which `*` at the beginning or end matches any text.
 pub fn matches_pattern(pattern: &str, text: &[u8]) -> bool {
     let pattern = pattern.as_bytes();
     let (pattern, before) = match pattern.strip_prefix(b"*") {

@@ -1,5 +1,5 @@
-//! Decides which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx' `X-Accel-Expires`.
-//! Only this module creates a [`Storable`].
+//! Decides which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx's
+//! `X-Accel-Expires`. Only this module creates a [`Storable`].
 
 pub use super::facts::ResponseFacts;
 use super::lifetime::freshness;

@@ -150,7 +150,7 @@ impl<'a> BypassContext<'a> {
         })
     }
 
-    /// Returns what the run writes, as far as its request tells. Called after the body has been received.
+    /// Returns the writes of the run that its request alone makes certain. Called after the body has been received.
     fn write(&self) -> Option<WriteInvalidation> {
         let RequestContext {
             request,
@@ -193,7 +193,7 @@ impl<'a> BypassContext<'a> {
         }
     }
 
-    /// Invalidates the pages that the request changes, as far as the request itself tells.
+    /// Invalidates the pages that the request itself changes, whatever the run does.
     fn invalidate_write(&self, write: &WriteInvalidation, head: &ResponseHead) {
         let RequestContext {
             request,

@@ -80,7 +80,7 @@ impl PrivateRequest {
     }
 }
 
-/// Returns why the response cannot be a private page, as far as the request has been judged already.
+/// Returns why the response cannot be a private page, if the request alone has already shown this.
 fn refusal(
     ctx: RequestContext<'_>,
     part: &SiteCache,

@@ -1,7 +1,7 @@
 //! Turns a request into a request frame: every CGI meta-variable that the script finds in `$_SERVER`, and the site's
 //! PHP settings and environment. This module only builds bytes.
 //!
-//! The set contains what nginx' `fastcgi.conf` and Apache's `ap_add_cgi_vars` agree on. Where they differ:
+//! The set contains what nginx's `fastcgi.conf` and Apache's `ap_add_cgi_vars` agree on. Where they differ:
 //!
 //! | variable | nginx | Apache | here, because |
 //! |---|---|---|---|
@@ -100,7 +100,7 @@ pub fn script_frame(
 ) -> Result<RequestFrame, RequestFrameError> {
     let script = &target.script;
     let translated = script.path_translated();
-    // Like Apache, `REDIRECT_URL` contains the client's decoded path, which routing has found valid.
+    // As in Apache, `REDIRECT_URL` contains the client's decoded path, which routing has found valid.
     let path = target.redirected.then(|| UrlPath::parse(request.path()));
     let redirect_url = path.as_ref().and_then(|path| path.as_ref().ok());
     let names = ScriptNames {
