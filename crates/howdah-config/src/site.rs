@@ -337,7 +337,8 @@ fn site(
             file.mistake(section.place_of("root"), message);
         }
         SiteConfig {
-            root,
+            // `components` removes the dot of `root = "."`.
+            root: root.components().collect(),
             ..default_site(section)
         }
     };
