@@ -30,7 +30,6 @@ export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-L native=$target/arm64-libraries"
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/scripts/in-root.sh $root"
 export PHP_CONFIG="$target/php-roots/$root/php-config"
-export SYSROOT="$target/php-roots/$root" # for packaging/debian/rules
 [ $# -eq 0 ] || exec "$@"
 
 # Skipped, in this order: QEMU's own memory, the titles of processes, a signal that QEMU does not deliver, and a time limit
