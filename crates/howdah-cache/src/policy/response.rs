@@ -212,6 +212,11 @@ fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result
     if field::all(fields, b"x-litespeed-vary").any(|line| members(line).any(decides)) {
         return Err(Pass::VaryUnbounded);
     }
+    // Under `rfc`, the page shows what the cookies and other facts of one visitor's request have decided.
+    let mut varies = field::all(fields, b"x-litespeed-vary").flat_map(members);
+    if rules.scheme == CacheScheme::Rfc && varies.next().is_some() {
+        return Err(Pass::VaryUnbounded);
+    }
     match field::first(fields, b"surrogate-control") {
         Some(value) if Directives::parse(std::iter::once(value)).no_store => Err(Pass::NoStore),
         _ => Ok(()),

@@ -8,6 +8,8 @@ use howdah_tests::http::{Response, exchange};
 const PAGE: &str = r#"<?php
 file_put_contents('SCRATCH/runs', 'x', FILE_APPEND | LOCK_EX);
 header('Cache-Control: public, max-age=1, DIRECTIVES');
+if (file_exists('SCRATCH/gone')) { header_remove('Cache-Control'); http_response_code(404); exit('gone'); }
+if (file_exists('SCRATCH/members')) { header('Cache-Control: private'); exit('for members'); }
 if (file_exists('SCRATCH/fails')) { http_response_code(500); exit('failed'); }
 $version = file_get_contents('SCRATCH/version');
 if (file_exists('SCRATCH/holds')) { unlink('SCRATCH/holds'); require 'GATES'; stand_at('render'); }
@@ -104,6 +106,54 @@ fn expired_page_is_never_served_after_a_write_or_a_purge() {
         let response = ask(&fixture, "GET", "/page.php");
         assert_eq!((response.status(), &*response.text()), (500, "failed"));
         std::fs::remove_file(fixture.path("fails")).unwrap();
+    }
+}
+
+#[test]
+fn expired_page_is_never_served_once_a_render_has_shown_that_it_is_gone_or_private() {
+    let directives = "stale-while-revalidate=600, stale-if-error=600";
+    for cache in ["on", "rfc"] {
+        let fixture = Fixture::named(&format!("stale-gone-{cache}"))
+            .children(4)
+            .script("page.php", &PAGE.replace("DIRECTIVES", directives))
+            .site(&format!("cache = \"{cache}\""))
+            .start();
+        for (version, (state, text)) in [("gone", "gone"), ("members", "for members")]
+            .into_iter()
+            .enumerate()
+        {
+            keep_and_expire(&fixture, version as u32);
+            fixture.write(state, "");
+            let old = format!("version {version}");
+            assert_eq!(read(&fixture), (old, "STALE".to_owned()), "{cache}");
+            fixture.wait("the refresh", |f| read(f).0 == text);
+            assert_eq!(read(&fixture).0, text, "{cache}");
+            // Nor if PHP fails.
+            fixture.write("fails", "");
+            std::fs::remove_file(fixture.path(state)).unwrap();
+            assert_eq!(read(&fixture).0, "failed", "{cache}");
+            std::fs::remove_file(fixture.path("fails")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn page_that_fails_after_it_was_private_is_not_served_from_before() {
+    for cache in ["on", "rfc"] {
+        let fixture = Fixture::named(&format!("stale-private-{cache}"))
+            .children(4)
+            .script(
+                "page.php",
+                &PAGE.replace("DIRECTIVES", "stale-if-error=600"),
+            )
+            .site(&format!("cache = \"{cache}\"\ncache_grace = \"0s\""))
+            .start();
+        keep_and_expire(&fixture, 1);
+        fixture.write("members", "");
+        assert_eq!(read(&fixture).0, "for members", "{cache}");
+        std::fs::remove_file(fixture.path("members")).unwrap();
+        fixture.write("fails", "");
+        assert_eq!(read(&fixture).0, "failed", "{cache}");
     }
 }
 
