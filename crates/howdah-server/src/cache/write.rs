@@ -176,3 +176,34 @@ impl WriteInvalidation {
             .extend(url_keys(part, site, client, host, path, query));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::CacheConfig;
+
+    #[test]
+    fn only_the_scripts_own_refusal_means_that_nothing_was_written() {
+        for (status, invalidates_all, invalidates_url) in [
+            (None, true, true),
+            (Some(200), true, true),
+            (Some(303), true, true),
+            (Some(404), false, false),
+            (Some(412), true, true),
+            (Some(500), true, false),
+        ] {
+            for (everything, expected) in [(true, invalidates_all), (false, invalidates_url)] {
+                let part = SiteCache::new(CacheConfig::default());
+                let before = part.generations.now();
+                let write = WriteInvalidation {
+                    everything,
+                    keys: vec![b"key".to_vec()],
+                    status,
+                };
+                write.apply(&part);
+                let has_purged = part.generations.now() != before;
+                assert_eq!(has_purged, expected, "{write:?}");
+            }
+        }
+    }
+}

@@ -77,7 +77,7 @@ fn head_request_for_an_expired_page_refreshes_it_with_get() {
 
 #[test]
 fn cookie_that_only_fragments_read_does_not_get_into_a_stored_page() {
-    let esi = "[site.esi]\npaths = [\"/esi\"]\ncookies = [\"PHPSESSID\"]\n[site.private]\ncookies = [\"PHPSESSID\"]\n";
+    let esi = "[site.esi]\npaths = [\"/esi\"]\ncookies = [\"PHPSESSID\"]\n";
     let fixture = server("rfc-fragment-cookie", esi);
     let own = ask(&fixture, "GET", "/page.php", SESSION);
     assert_eq!(own.text(), "version 1 for ann-0123456789abcdef");
