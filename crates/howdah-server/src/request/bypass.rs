@@ -11,6 +11,7 @@ use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_proto::level::LogLevel;
 
 use super::context::{RequestContext, ResponseInProgress};
+use super::litespeed;
 use super::private_run::{PrivateRequest, PrivateRun};
 use super::script::LocalRedirect;
 use crate::cache::candidate::{self, StoreCandidate};
@@ -176,7 +177,12 @@ impl<'a> BypassContext<'a> {
         }
         vendor_headers::apply_and_remove(self.part, request.method(), head);
         site.edit_headers(self.route, head);
-        add_status_fields(head, self.verdict());
+        let verdict = self.verdict();
+        add_status_fields(head, verdict);
+        litespeed::add_crawler_status(self.ctx, head, verdict);
+        if let Some(value) = self.part.rules().vary.header_value() {
+            head.header(b"Vary", value.as_bytes());
+        }
         if let Some(write) = &mut *self.effects.request_write() {
             write.note_head(self.part, site, (request, client), head);
         }

@@ -88,7 +88,7 @@ pub(super) async fn answer(
         ctx.conn.local,
         &service.variables,
         target,
-        length,
+        (length, esi::including_page(ctx)),
     )
     .map_err(Failure::Frame)?;
     if let Some(bypass) = bypass {

@@ -19,6 +19,7 @@ mod requests;
 mod rfc;
 mod stale;
 mod trial;
+mod vary;
 #[cfg(feature = "packages")]
 mod writes;
 #[cfg(feature = "packages")]
