@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use crate::Millis;
 use crate::key::target_of;
 
 mod purge;
@@ -61,23 +62,43 @@ impl Drop for WriteInProgress {
 pub enum PageValidity {
     /// No purge concerns the page.
     Valid,
-    /// A soft purge made the page stale: it may be served while a new one is rendered.
-    Stale,
+    /// A soft purge made the page stale: it may be served while a new one is rendered, as long as its `Freshness` allows
+    /// after the end of its lifetime.
+    Stale {
+        /// When the lifetime of the page ended.
+        since: Millis,
+    },
     /// A hard purge removed the page: it is never served again.
     Purged,
+}
+
+impl PageValidity {
+    /// Returns the effect of two purges together.
+    fn and(self, other: PageValidity) -> PageValidity {
+        use PageValidity::{Purged, Stale, Valid};
+        match (self, other) {
+            (Purged, _) | (_, Purged) => Purged,
+            (Stale { since: a }, Stale { since: b }) => Stale { since: a.min(b) },
+            (Stale { since }, Valid) | (Valid, Stale { since }) => Stale { since },
+            (Valid, Valid) => Valid,
+        }
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
 struct LastPurges {
     hard: u64,
     soft: u64,
+    /// When the last soft purge was carried out.
+    soft_at: Millis,
 }
 
 impl LastPurges {
     fn note(&mut self, force: Force, number: u64) {
         match force {
             Force::Hard => self.hard = self.hard.max(number),
-            Force::Soft => self.soft = self.soft.max(number),
+            Force::Soft { at } if number >= self.soft => (self.soft, self.soft_at) = (number, at),
+            Force::Soft { .. } => {}
         }
     }
 
@@ -85,7 +106,9 @@ impl LastPurges {
         if self.hard > born {
             PageValidity::Purged
         } else if self.soft > born {
-            PageValidity::Stale
+            PageValidity::Stale {
+                since: self.soft_at,
+            }
         } else {
             PageValidity::Valid
         }
@@ -119,6 +142,8 @@ pub struct Generations {
     clock: AtomicU64,
     last_hard_purge: AtomicU64,
     last_soft_purge: AtomicU64,
+    /// When the last soft purge of the whole site was carried out.
+    last_soft_purge_at: AtomicU64,
     /// The number of the last purge by name. Pages born later need not be compared with names.
     last_named_purge: AtomicU64,
     named: RwLock<NamedPurges>,
@@ -142,6 +167,7 @@ impl Generations {
             clock: AtomicU64::new(number),
             last_hard_purge: AtomicU64::new(0),
             last_soft_purge: AtomicU64::new(0),
+            last_soft_purge_at: AtomicU64::new(0),
             last_named_purge: AtomicU64::new(0),
             named: RwLock::default(),
             journal: None,
@@ -158,6 +184,7 @@ impl Generations {
             clock: copy(&self.clock),
             last_hard_purge: copy(&self.last_hard_purge),
             last_soft_purge: copy(&self.last_soft_purge),
+            last_soft_purge_at: copy(&self.last_soft_purge_at),
             last_named_purge: copy(&self.last_named_purge),
             named: RwLock::new(named.clone()),
             journal: Some(journal),
@@ -171,7 +198,8 @@ impl Generations {
     pub(crate) fn purges(&self) -> Vec<(u64, Purge, Force)> {
         let mut purges = Vec::new();
         let mut put = |last: LastPurges, what: &Purge| {
-            for (number, force) in [(last.hard, Force::Hard), (last.soft, Force::Soft)] {
+            let soft = Force::Soft { at: last.soft_at };
+            for (number, force) in [(last.hard, Force::Hard), (last.soft, soft)] {
                 if number > 0 {
                     purges.push((number, what.clone(), force));
                 }
@@ -201,6 +229,7 @@ impl Generations {
         LastPurges {
             hard: self.last_hard_purge.load(Ordering::SeqCst),
             soft: self.last_soft_purge.load(Ordering::SeqCst),
+            soft_at: self.last_soft_purge_at.load(Ordering::SeqCst),
         }
     }
 
@@ -295,10 +324,7 @@ impl Generations {
 
     fn note(&self, named: &mut NamedPurges, number: u64, what: &Purge, force: Force) {
         match what {
-            Purge::All => {
-                self.site_purge_number(force)
-                    .fetch_max(number, Ordering::SeqCst);
-            }
+            Purge::All => self.note_for_site(force, number),
             Purge::Url(key) => {
                 let name = [b"u", without_site(key)].concat();
                 named.note(name, force, number);
@@ -331,11 +357,15 @@ impl Generations {
         self.clock.fetch_max(number, Ordering::SeqCst);
     }
 
-    fn site_purge_number(&self, force: Force) -> &AtomicU64 {
-        match force {
+    fn note_for_site(&self, force: Force, number: u64) {
+        let last = match force {
             Force::Hard => &self.last_hard_purge,
-            Force::Soft => &self.last_soft_purge,
-        }
+            Force::Soft { at } => {
+                self.last_soft_purge_at.store(at, Ordering::SeqCst);
+                &self.last_soft_purge
+            }
+        };
+        last.fetch_max(number, Ordering::SeqCst);
     }
 
     /// Makes room by replacing the older half of the purges by name with a purge of the whole site.
@@ -364,11 +394,7 @@ impl Generations {
         if verdict == PageValidity::Purged || self.last_named_purge.load(Ordering::SeqCst) <= born {
             return verdict;
         }
-        let mut worse = |next: PageValidity| {
-            if (next as u8) > (verdict as u8) {
-                verdict = next;
-            }
-        };
+        let mut worse = |next: PageValidity| verdict = verdict.and(next);
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         // Read again under the lock: a purge by name may have been folded into a purge of the site meanwhile.
         worse(self.site_purges().validity(born));
@@ -527,7 +553,7 @@ mod tests {
             path("/query?x%41", true),
             path("/prefix%25/", false),
         ] {
-            generations.purge(&what, Force::Soft);
+            generations.purge(&what, Force::Soft { at: 7 });
         }
         let again = Generations::starting_at(generations.now());
         for _ in 0..2 {
@@ -553,7 +579,7 @@ mod tests {
         }
         assert_eq!(
             again.validity_of(born, &key("/exact%2541"), &[]),
-            PageValidity::Stale
+            PageValidity::Stale { since: 7 }
         );
         assert_eq!(again.purges().len(), generations.purges().len());
     }
@@ -562,10 +588,16 @@ mod tests {
     fn a_soft_purge_makes_stale_and_a_hard_one_goes_before_it() {
         let generations = Generations::default();
         let born = generations.now();
-        generations.purge(&Purge::Tag(b"t".to_vec()), Force::Soft);
+        generations.purge(&Purge::Tag(b"t".to_vec()), Force::Soft { at: 5 });
         assert_eq!(
             generations.validity_of(born, b"/a", &tags(&["t"])),
-            PageValidity::Stale
+            PageValidity::Stale { since: 5 }
+        );
+        generations.purge(&Purge::All, Force::Soft { at: 9 });
+        assert_eq!(
+            generations.validity_of(born, b"/a", &tags(&["t"])),
+            PageValidity::Stale { since: 5 },
+            "the earlier purge counts"
         );
         generations.purge(&Purge::Url(b"/a".to_vec()), Force::Hard);
         assert_eq!(

@@ -310,7 +310,6 @@ impl Object {
     /// Returns how the page may be used at `now`, by its lifetime and the purges since its birth, or `None` if it may
     /// not be used.
     pub fn state(&self, generations: &Generations, now: Millis) -> Option<PageState> {
-        let state = self.freshness.state(now);
         // This number is read first, because a purge that arrives meanwhile has a higher one.
         let last = generations.last_named_purge();
         let judged = self.compared_up_to.load(Ordering::Relaxed);
@@ -319,16 +318,10 @@ impl Object {
                 if last > judged {
                     self.compared_up_to.fetch_max(last, Ordering::Relaxed);
                 }
-                Some(state)
+                Some(self.freshness.state(now))
             }
             PageValidity::Purged => None,
-            // After a soft purge, the page is treated as if its lifetime had just ended.
-            PageValidity::Stale => Some(match state {
-                PageState::Fresh if self.freshness.while_revalidate > 0 => PageState::Grace,
-                PageState::Fresh if self.freshness.if_error > 0 => PageState::IfError,
-                PageState::Fresh => PageState::Stale,
-                other => other,
-            }),
+            PageValidity::Stale { since } => Some(self.freshness.state_if_ended(since, now)),
         }
     }
 
@@ -511,8 +504,9 @@ pub(crate) mod tests {
         let generations = Generations::default();
         let page = page(&[("Cache-Control", "stale-while-revalidate=9")], "x");
         assert_eq!(page.state(&generations, 1), Some(PageState::Fresh));
-        generations.purge(&Purge::All, Force::Soft);
-        assert_eq!(page.state(&generations, 1), Some(PageState::Grace));
+        generations.purge(&Purge::All, Force::Soft { at: 1000 });
+        assert_eq!(page.state(&generations, 9999), Some(PageState::Grace));
+        assert_eq!(page.state(&generations, 10_000), Some(PageState::Stale));
         generations.purge(&Purge::Url(b"key".to_vec()), Force::Hard);
         assert_eq!(page.state(&generations, 1), None);
     }

@@ -49,7 +49,7 @@ pub enum Pass {
     NoHost,
     /// `.htaccess` files depend on more of the request than its URL: cookies, other headers or the client's address.
     Htaccess,
-    /// A matching rule of the site depends on more of the request than its URL.
+    /// A matching rule of the site depends on more of the request than its URL, or runs a program (`cgi`).
     Rule,
     /// Programs may interpret the path differently: it has `//`, `/./`, an encoded slash, a NUL or a line end.
     AmbiguousPath,
@@ -59,7 +59,7 @@ pub enum Pass {
     OldProtocol,
     /// With preset `rfc`, a header such as `X-Forwarded-Host` names another URL, from which scripts may build links.
     ForwardedUrl,
-    /// The client accepts only JSON.
+    /// The client accepts only JSON; or, with preset `rfc`, it claims to process ESI tags (`Surrogate-Capability`).
     OtherRepresentation,
     /// The headers disagree whether the browser is a mobile one, which decides about pages with `cache_vary_mobile`.
     UnclearBrowser,

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use crate::Millis;
 use crate::field;
 use crate::generation::{Force, Purge, canonical};
 use crate::tags::{MAX_TAG_BYTES, TagSyntax};
@@ -13,13 +14,23 @@ const MAX_PURGES_PER_RESPONSE: usize = 1024;
 /// Longest path or prefix that can be purged, in bytes.
 const MAX_PATH_BYTES: usize = 8192;
 
-/// A purge to be carried out, and its force.
+/// A purge to be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeCommand {
     /// Which pages are purged.
     pub what: Purge,
-    /// Whether the purged pages may still be served.
-    pub force: Force,
+    /// Whether the purged pages may still be served for a while.
+    pub is_soft: bool,
+}
+
+impl PurgeCommand {
+    /// Returns the force of the purge if it is carried out at `now`.
+    pub fn force(&self, now: Millis) -> Force {
+        match self.is_soft {
+            true => Force::Soft { at: now },
+            false => Force::Hard,
+        }
+    }
 }
 
 /// Returns the purges that a response requests: LiteSpeed's headers on any response, `Cache-Group-Invalidation` only on
@@ -39,20 +50,17 @@ pub fn response_purges<'a>(
                 let groups = TagSyntax::Groups.parse(value).into_iter();
                 commands.extend(groups.map(|group| PurgeCommand {
                     what: Purge::Tag(group),
-                    force: Force::Hard,
+                    is_soft: false,
                 }));
             }
             _ => {}
         }
     }
     if commands.len() > MAX_PURGES_PER_RESPONSE {
-        let hard = |command: &PurgeCommand| command.force == Force::Hard;
-        let force = match commands.iter().any(hard) {
-            true => Force::Hard,
-            false => Force::Soft,
-        };
-        let what = Purge::All;
-        return vec![PurgeCommand { what, force }];
+        return vec![PurgeCommand {
+            what: Purge::All,
+            is_soft: commands.iter().all(|command| command.is_soft),
+        }];
     }
     commands
 }
@@ -121,10 +129,7 @@ fn litespeed_item(item: &[u8], stale: bool) -> PurgeCommand {
     let bare = item
         .strip_suffix(b"~stale")
         .or_else(|| item.strip_suffix(b"~s"));
-    let force = match stale || bare.is_some() {
-        true => Force::Soft,
-        false => Force::Hard,
-    };
+    let is_soft = stale || bare.is_some();
     let item = bare.unwrap_or(item);
     let what = match item {
         [b'/', ..] => parse_path(item),
@@ -136,7 +141,7 @@ fn litespeed_item(item: &[u8], stale: bool) -> PurgeCommand {
             }
         }
     };
-    PurgeCommand { what, force }
+    PurgeCommand { what, is_soft }
 }
 
 /// Parses a path, or with `*` at its end a prefix.
@@ -356,13 +361,14 @@ mod tests {
         let fields = [(name.as_bytes(), value.as_bytes())];
         response_purges(fields.into_iter(), is_safe)
             .into_iter()
-            .map(|command| (command.what, command.force))
+            .map(|command| (command.what.clone(), command.force(0)))
             .collect()
     }
 
     #[test]
     fn litespeed_purge_clauses_are_parsed() {
-        use Force::{Hard, Soft};
+        const SOFT: Force = Force::Soft { at: 0 };
+        use Force::Hard;
         for (value, expected) in [
             ("*", vec![(Purge::All, Hard)]),
             ("public,*", vec![(Purge::All, Hard)]),
@@ -370,11 +376,11 @@ mod tests {
                 "public,abc_Po.1,abc_F",
                 vec![(tag("abc_Po.1"), Hard), (tag("abc_F"), Hard)],
             ),
-            ("stale,tag=x", vec![(tag("x"), Soft)]),
-            ("public,stale,x", vec![(tag("x"), Soft)]),
+            ("stale,tag=x", vec![(tag("x"), SOFT)]),
+            ("public,stale,x", vec![(tag("x"), SOFT)]),
             (
                 "x~s, y~stale, z",
-                vec![(tag("x"), Soft), (tag("y"), Soft), (tag("z"), Hard)],
+                vec![(tag("x"), SOFT), (tag("y"), SOFT), (tag("z"), Hard)],
             ),
             ("/a/b?c", vec![(url("/a/b?c", true), Hard)]),
             ("/a/*", vec![(url("/a/", false), Hard)]),

@@ -5,6 +5,7 @@ use std::fmt;
 
 use percent_encoding::percent_decode;
 
+use crate::Millis;
 use crate::key::target_of;
 
 /// Which pages a purge concerns.
@@ -31,8 +32,12 @@ pub enum Purge {
 pub enum Force {
     /// A purged page is never served again.
     Hard,
-    /// A purged page is stale: it may be served while a new one is rendered, and if that fails.
-    Soft,
+    /// A purged page is stale, as if its lifetime had ended at this time: it may be served for a while, until a new one is
+    /// rendered, or if that fails.
+    Soft {
+        /// When the purge was carried out; 0 if that is not known, which makes the page too old to be served.
+        at: Millis,
+    },
 }
 
 /// Returns a URL's key without the number of its site, which may change with a reload or a start.

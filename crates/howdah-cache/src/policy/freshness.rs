@@ -42,14 +42,23 @@ impl Freshness {
 
     /// Returns how the response may be used at `now`.
     pub fn state(&self, now: Millis) -> PageState {
-        if self.always_validate {
-            return PageState::Stale;
+        match self.age(now).checked_sub(self.lifetime) {
+            None if !self.always_validate => PageState::Fresh,
+            over => self.expired_state(over.unwrap_or(0)),
         }
-        let age = self.age(now);
-        let Some(over) = age.checked_sub(self.lifetime) else {
-            return PageState::Fresh;
-        };
-        if over < self.while_revalidate {
+    }
+
+    /// Returns how the response may be used at `now` if a purge has ended its lifetime at `ended`.
+    pub fn state_if_ended(&self, ended: Millis, now: Millis) -> PageState {
+        let over = self.age(now).saturating_sub(self.lifetime);
+        self.expired_state(over.max(now.saturating_sub(ended)))
+    }
+
+    /// Returns how the response may be used this long after the end of its lifetime.
+    fn expired_state(&self, over: Millis) -> PageState {
+        if self.always_validate {
+            PageState::Stale
+        } else if over < self.while_revalidate {
             PageState::Grace
         } else if over < self.if_error {
             PageState::IfError
@@ -103,6 +112,25 @@ mod tests {
             (PAGE.age(11_000), PAGE.ttl(11_000), PAGE.useless_at()),
             (3_000, 2_000, 17_000)
         );
+    }
+
+    #[test]
+    fn grace_counts_from_the_end_of_the_lifetime_by_age_or_by_purge_whichever_was_first() {
+        for (ended, now, state) in [
+            (11_000, 11_000, PageState::Grace),
+            (11_000, 11_999, PageState::Grace),
+            (11_000, 12_000, PageState::IfError),
+            (11_000, 14_999, PageState::IfError),
+            (11_000, 15_000, PageState::Stale),
+            (13_500, 13_999, PageState::Grace),
+            (13_500, 14_000, PageState::IfError),
+            (0, 10_000, PageState::Stale),
+            // The clock was set back.
+            (11_000, 10_500, PageState::Grace),
+        ] {
+            let found = PAGE.state_if_ended(ended, now);
+            assert_eq!(found, state, "{now} after the end at {ended}");
+        }
     }
 
     #[test]

@@ -209,10 +209,13 @@ fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result
         return Err(Pass::SetCookie);
     }
     // A cookie that determines what the page shows must not be one that is ignored. A value stands for something in the
-    // request that only the application knows.
+    // request that only the application knows. Under `rfc`, scripts see all cookies, also those that are not in the key.
+    let rfc = rules.scheme == CacheScheme::Rfc;
+    let is_in_key = |name: &[u8]| rules.vary.cookies.iter().any(|own| own.as_bytes() == name);
     let decides = |member: &[u8]| match member.strip_prefix(b"cookie=") {
+        Some(name) if rfc => !is_in_key(name),
         Some(name) => rules.ignores_cookie(name) || rules.is_cookie_of_fragments(name),
-        None => member.starts_with(b"value="),
+        None => rfc || member.starts_with(b"value="),
     };
     if field::all(fields, b"x-litespeed-vary").any(|line| members(line).any(decides)) {
         return Err(Pass::VaryUnbounded);

@@ -469,3 +469,14 @@ fn fields_for_this_cache_are_not_stored_and_tags_only_if_they_are_to_go_on() {
         assert!(storable.omits(b"X-LiteSpeed-Tag"));
     }
 }
+
+#[test]
+fn under_rfc_a_page_that_varies_by_cookies_or_values_is_not_stored() {
+    for varies in ["cookie=theme", "value=winter", "cookie=_ga"] {
+        let lines = [
+            ("Cache-Control", "public, max-age=600"),
+            ("X-LiteSpeed-Vary", varies),
+        ];
+        check(&rfc(), 200, &lines, Err(Pass::VaryUnbounded));
+    }
+}

@@ -84,8 +84,7 @@ pub fn execute_command(
             tags,
             soft,
         } => {
-            let force = if *soft { Force::Soft } else { Force::Hard };
-            let done = purge_selected(all_sites, cache, site.as_deref(), (*all, urls, tags), force);
+            let done = purge_selected(all_sites, cache, site.as_deref(), (*all, urls, tags), *soft);
             cache.wait_for_fleet().and(done)
         }
         AdminCommand::Wrote {
@@ -143,7 +142,7 @@ fn purge_selected(
     cache: &PageCache,
     site: Option<&str>,
     (all, urls, tags): (bool, &[String], &[String]),
-    force: Force,
+    is_soft: bool,
 ) -> Result<String, String> {
     let mut asked = Vec::new();
     if all {
@@ -163,7 +162,7 @@ fn purge_selected(
         let asked = asked.map_err(|bad| bad.to_string())?;
         let parts = selected_sites(all_sites, cache, site, asked.host.as_deref())?;
         let what = asked.what;
-        commands.push((parts, PurgeCommand { what, force }));
+        commands.push((parts, PurgeCommand { what, is_soft }));
     }
     // This is counted before anything is purged, so a page that is named twice is counted twice.
     let there: Vec<String> = commands
@@ -172,7 +171,7 @@ fn purge_selected(
         .collect();
     for (parts, command) in &commands {
         for (_, part) in &parts[1..] {
-            part.purge(&command.what, command.force);
+            part.purge(&command.what, command.force(now()));
         }
     }
     // The first site of each command suffices, because the description is the same for all of them.
@@ -214,10 +213,10 @@ pub(crate) fn purge_and_describe<'a>(
 ) -> String {
     let (mut hard, mut soft) = (Vec::new(), Vec::new());
     for (at, (part, command)) in commands.enumerate() {
-        part.purge(&command.what, command.force);
-        match command.force {
-            Force::Hard => &mut hard,
-            Force::Soft => &mut soft,
+        part.purge(&command.what, command.force(now()));
+        match command.is_soft {
+            false => &mut hard,
+            true => &mut soft,
         }
         .push(format!(
             "{}{}",

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use howdah_cache::Pass;
 use howdah_cache::generation::{Force, Purge, PurgeRelay};
+use howdah_cache::{Millis, Pass};
 use howdah_fleet::protocol::LogEntry;
 use howdah_fleet::{EVERYTHING, Fenced, Fleet, InvalidationText};
 use serde::Serialize;
 
 use super::explain::explain_here;
-use super::{PageCache, SiteCache};
+use super::{PageCache, SiteCache, now};
 use crate::failure::Failure;
 use crate::script::pump::Confirmation;
 use howdah_site::site::Sites;
@@ -99,7 +99,7 @@ impl PurgeRelay for FleetRelay {
 pub(super) fn purge_text(site: &str, what: &Purge, force: Force) -> InvalidationText {
     let force = match force {
         Force::Hard => "hard",
-        Force::Soft => "soft",
+        Force::Soft { .. } => "soft",
     };
     let (kind, bytes): (_, &[u8]) = match what {
         Purge::All => ("all", b""),
@@ -121,11 +121,11 @@ pub fn publish_everything(fleet: &Fleet, site: Option<&str>) {
 }
 
 /// Parses the text of a purge; `None` if another version of Howdah has written it.
-pub(super) fn parse_purge(text: &str) -> Option<(&str, Purge, Force)> {
+pub(super) fn parse_purge(text: &str, now: Millis) -> Option<(&str, Purge, Force)> {
     let mut words = text.splitn(4, ' ');
     let force = match words.next()? {
         "hard" => Force::Hard,
-        "soft" => Force::Soft,
+        "soft" => Force::Soft { at: now },
         _ => return None,
     };
     let kind = words.next()?;
@@ -169,7 +169,7 @@ impl PageCache {
     ) -> Option<String> {
         let purge = match entry {
             LogEntry::Everything => None,
-            LogEntry::Purge(text) => parse_purge(text),
+            LogEntry::Purge(text) => parse_purge(text, now()),
         };
         let Some((site, what, force)) = purge else {
             self.purge_all_sites();
@@ -341,12 +341,15 @@ mod tests {
             path(true),
             path(false),
         ] {
-            for force in [Force::Hard, Force::Soft] {
+            for force in [Force::Hard, Force::Soft { at: 7 }] {
                 let text = purge_text("my site", &what, force);
-                assert_eq!(parse_purge(&text), Some(("my site", what.clone(), force)));
+                assert_eq!(
+                    parse_purge(&text, 7),
+                    Some(("my site", what.clone(), force))
+                );
             }
         }
-        assert_eq!(parse_purge("hard all"), None);
+        assert_eq!(parse_purge("hard all", 7), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use howdah_cache::cookie;
 use howdah_cache::key::{PageKey, QueryRules, Url};
 use howdah_cache::policy::{CacheScheme, PageState, RequestGate};
 use howdah_cache::store::PageLookup;
@@ -182,11 +183,27 @@ fn is_spelled_differently(key: &PageKey, request: &RequestHead, client: &Client<
 }
 
 /// Returns why, under `rfc`, the response to this request must not be stored for others: the script sees a value that
-/// is not in the key and that the page's links may repeat. A page that is already stored may still be served for the
-/// request.
-pub fn reason_against_sharing(request: &RequestHead, client: &Client<'_>) -> Option<Pass> {
+/// is not in the key and that the page may show, or that its links may repeat. A page that is already stored may still
+/// be served for the request.
+pub fn reason_against_sharing(
+    part: &SiteCache,
+    request: &RequestHead,
+    client: &Client<'_>,
+) -> Option<Pass> {
     if request.version() == HttpVersion::Http10 {
         return Some(Pass::OldProtocol);
+    }
+    let rules = part.rules();
+    let mut cookies = request
+        .header_all(b"cookie")
+        .flat_map(cookie::names)
+        .flatten();
+    if cookies.any(|name| rules.is_cookie_of_fragments(&name)) {
+        return Some(Pass::SessionCookie);
+    }
+    // Where this server processes ESI tags, scripts do not see what the client says about that.
+    if rules.esi.is_none() && request.header(b"surrogate-capability").is_some() {
+        return Some(Pass::OtherRepresentation);
     }
     let names_another = |(name, value)| names_another_url(request, client, name, value);
     let another = request.headers().any(names_another);

@@ -60,6 +60,7 @@ use std::time::{Instant, SystemTime};
 use howdah_cache::admission::Admission;
 pub use howdah_cache::esi::{EsiPath, EsiRules};
 use howdah_cache::generation::{Force, Generations, Purge};
+use howdah_cache::key::PageKey;
 use howdah_cache::pass::PassCounters;
 pub use howdah_cache::policy::{CacheRules, CacheScheme, PrivateRules};
 pub use howdah_cache::preset::{PRESETS, Preset};
@@ -192,6 +193,12 @@ impl SiteCache {
     /// them.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Purges a page, because the application's latest response shows that it is gone or is no longer for everybody.
+    pub(crate) fn purge_url(&self, key: &PageKey) {
+        let url = Purge::Url(key.as_bytes().to_vec());
+        self.generations.purge(&url, Force::Hard);
     }
 
     /// Carries out an administrator's purge. It may follow a deployment, so pages that could not be stored are tried

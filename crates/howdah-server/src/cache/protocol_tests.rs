@@ -47,9 +47,9 @@ fn ask(method: &str, target: &str, fields: &[(&str, &str)]) -> String {
         None => "none".to_owned(),
         Some(Err(why)) => why.name().to_owned(),
         Some(Ok(commands)) => {
-            let one = |command: &PurgeCommand| match command.force {
-                Force::Hard => command.what.to_string(),
-                Force::Soft => format!("softly {}", command.what),
+            let one = |command: &PurgeCommand| match command.is_soft {
+                false => command.what.to_string(),
+                true => format!("softly {}", command.what),
             };
             let all: Vec<String> = commands.iter().map(one).collect();
             all.join(", ")

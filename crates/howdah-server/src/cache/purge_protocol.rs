@@ -15,7 +15,7 @@
 //! `Fastly-Soft-Purge: 1` and `xkey-softpurge` ask for a soft purge. An expression of another form is refused, because
 //! a wrong interpretation would leave old pages.
 
-use howdah_cache::generation::{Force, Purge};
+use howdah_cache::generation::Purge;
 use howdah_cache::key::target_of;
 use howdah_cache::purge::{self, PurgeCommand};
 use howdah_cache::tags::TagSyntax;
@@ -144,11 +144,10 @@ fn requested_purges(
     } else {
         single_path_purges(part, site, request, client, path)
     };
-    let force = match soft {
-        true => Force::Soft,
-        false => Force::Hard,
+    let command = |what| PurgeCommand {
+        what,
+        is_soft: soft,
     };
-    let command = |what| PurgeCommand { what, force };
     Ok(targets.into_iter().map(command).collect())
 }
 
@@ -208,12 +207,9 @@ fn tag_purges(request: &RequestHead, soft: bool) -> Result<Vec<PurgeCommand>, Pu
         (b"x-magento-tags", TagSyntax::Members, false),
     ];
     let mut commands = Vec::new();
-    let mut add = |purges: Vec<Purge>, soft: bool| {
-        let force = match soft {
-            true => Force::Soft,
-            false => Force::Hard,
-        };
-        commands.extend(purges.into_iter().map(|what| PurgeCommand { what, force }));
+    let mut add = |purges: Vec<Purge>, is_soft: bool| {
+        let purges = purges.into_iter();
+        commands.extend(purges.map(|what| PurgeCommand { what, is_soft }));
     };
     for (name, syntax, softly) in FIELDS {
         for value in request.header_all(name) {

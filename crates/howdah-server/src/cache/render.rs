@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use howdah_cache::coalescer::{Leader, RenderOutcome};
-use howdah_cache::generation::{Force, PageValidity, Purge};
+use howdah_cache::generation::PageValidity;
 use howdah_cache::key::PageKey;
 use howdah_cache::object::Object;
 use howdah_cache::{Millis, Pass, Storable};
@@ -52,6 +52,8 @@ pub struct RenderJob {
     pub id: u64,
     /// `cache = "rfc"`: the visitor's own request, which replaces the clean request.
     pub visitor: Option<Subrequest>,
+    /// Whether an older page is stored, which is purged if this render shows that there is no such page any more.
+    pub has_older_page: bool,
     /// `cache_shadow`: the page that was served, to be compared with this render.
     pub check_against: Option<ShadowCheck>,
     /// The permit of a background render, for which no request waits.
@@ -69,16 +71,13 @@ pub struct ShadowCheck {
 }
 
 impl ShadowCheck {
-    /// Compares the page with the render, counts the result and logs a difference. A page that the cache would no
-    /// longer store is purged.
+    /// Compares the page with the render, counts the result and logs a difference.
     async fn check(&self, part: &SiteCache, rendered: &Result<RenderOutcome, Unstored>) {
         let valid = self.page.state(&part.generations, now()).is_some();
         let finding = match rendered {
             _ if !valid => CheckFinding::Unchecked,
             Ok(RenderOutcome::Stored(fresh)) => checks::compare_pages(&self.page, fresh).await,
             Err(Unstored { pass, text }) if !pass.is_temporary() => {
-                let url = Purge::Url(self.page.url_key.clone());
-                part.generations.purge(&url, Force::Hard);
                 let text = match &**text {
                     "" => pass.to_string(),
                     text => format!("{pass}: {text}"),
@@ -115,6 +114,9 @@ pub fn spawn_render(job: RenderJob, leader: Leader) {
             Err(Unstored { pass: why, text }) => {
                 if !why.is_temporary() {
                     part.record_render(false);
+                    if job.has_older_page {
+                        part.purge_url(&job.key);
+                    }
                 }
                 admission.note_render(&job.variant, epoch, now(), Err(why));
                 part.reasons.record_unstored(&job.variant, why, &text);

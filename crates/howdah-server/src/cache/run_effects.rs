@@ -8,9 +8,8 @@
 //! the writer's response is sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bytes::Bytes;
 use howdah_cache::generation::{Force, Purge, WriteInProgress};
 use howdah_cache::noise;
 use howdah_cache::tags::Tags;
@@ -20,6 +19,7 @@ use howdah_proto::effect;
 use howdah_proto::effect::CALLED_FUNCTIONS_COLUMN;
 
 use super::visitor_effects::VisitorEffects;
+use super::write::WriteInvalidation;
 use super::{PageCache, SiteCache};
 use crate::script::pump::Confirmation;
 use howdah_site::site::Site;
@@ -39,8 +39,8 @@ pub struct RunEffects {
     write_in_progress: OnceLock<WriteInProgress>,
     /// The first event that forbids storing the page.
     forbidden: OnceLock<Cause>,
-    /// The form of the request, once it has been received.
-    pub form: OnceLock<Bytes>,
+    /// What the request itself writes, whatever PHP reports.
+    request_write: Mutex<Option<WriteInvalidation>>,
     /// The tags that the script set with `howdah_cache_tag()`.
     tags: Mutex<Tags>,
     /// What the run changes for the visitor of its request.
@@ -76,7 +76,7 @@ impl RunEffects {
             unconfirmed: AtomicBool::new(false),
             write_in_progress: OnceLock::new(),
             forbidden: OnceLock::new(),
-            form: OnceLock::new(),
+            request_write: Mutex::default(),
             tags: Mutex::default(),
             visitor: VisitorEffects::default(),
         })
@@ -119,19 +119,35 @@ impl RunEffects {
         self.has_written.load(Ordering::SeqCst)
     }
 
+    /// Returns what the request itself writes. This is set before the run starts, and the head of the response is noted
+    /// in it.
+    pub fn request_write(&self) -> MutexGuard<'_, Option<WriteInvalidation>> {
+        let write = self.request_write.lock();
+        write.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Invalidates pages again if the run has written. This is called before output of the run becomes visible, and
-    /// when the run has ended, because other requests may only now be able to read what it wrote. Returns whether all
-    /// pages of the site were invalidated.
-    pub fn settle(&self) -> bool {
-        let part = self.cache.site_by_number(self.site);
+    /// when the run has ended, because other requests may only now be able to read what it wrote.
+    pub fn settle(&self) {
         self.settle_visitor(false);
-        match part.filter(|part| self.has_written() && part.config.flush_on_write) {
-            Some(part) => {
-                invalidate_site(part);
-                true
-            }
-            None => false,
+        let Some(part) = self.cache.site_by_number(self.site) else {
+            return;
+        };
+        if !self.settle_reported_writes(part)
+            && let Some(write) = &*self.request_write()
+        {
+            write.apply(part);
         }
+    }
+
+    /// Invalidates pages again if PHP has reported that the run has written. Returns whether all pages of the site were
+    /// invalidated.
+    fn settle_reported_writes(&self, part: &SiteCache) -> bool {
+        let all = self.has_written() && part.config.flush_on_write;
+        if all {
+            invalidate_site(part);
+        }
+        all
     }
 
     /// Forgets the visitor's private pages if the run has changed what they show. `has_ended` says that the run has
@@ -201,7 +217,8 @@ impl RunEffects {
     }
 }
 
-/// The last owner drops the value when the run has ended or its process has died.
+/// The last owner drops the value when the run has ended or its process has died, which may be long after the end of the
+/// response: the executor holds the value, too.
 impl Drop for RunEffects {
     fn drop(&mut self) {
         self.settle();
@@ -217,7 +234,8 @@ impl EffectSink for RunEffects {
         match name {
             effect::WRITE => self.write(part, value),
             effect::WROTE => {
-                self.settle();
+                self.settle_visitor(false);
+                self.settle_reported_writes(part);
             }
             effect::OUTSIDE => apply_worker_write(part),
             effect::PURGE => self.purge(part, value),

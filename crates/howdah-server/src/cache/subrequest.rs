@@ -100,7 +100,7 @@ fn clean(key: &PageKey, varied: &[OwnedHeader]) -> Option<RequestHead> {
     parse_head(&text)
 }
 
-/// Returns a visitor's request for the whole page: without conditions, ranges and codings of the client, with the
+/// Returns a visitor's request for the whole page: a GET without conditions, ranges and codings of the client, with the
 /// validators of the stored page. `None` if the head is too large.
 pub fn whole_page_head(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHead> {
     let mut validators: Vec<(&[u8], &[u8])> = Vec::new();
@@ -113,7 +113,7 @@ pub fn whole_page_head(request: &RequestHead, stored: Option<&Object>) -> Option
         }
     }
     let asks_for_less = |name: &[u8]| is_among(&ASK_FOR_LESS, name);
-    let target = (request.method(), request.target());
+    let target = (&b"GET"[..], request.target());
     rewritten_head(request, target, asks_for_less, &validators)
 }
 

@@ -10,7 +10,7 @@ use howdah_cache::generation::{Force, Purge, PurgeRelay};
 use howdah_cache::pass::Pass;
 use tokio::sync::watch;
 
-use super::{PageCache, SiteCache, fleet};
+use super::{PageCache, SiteCache, fleet, now};
 use crate::script::pump::Confirmation;
 use howdah_site::site::Sites;
 
@@ -125,7 +125,7 @@ impl PageCache {
     /// Carries out the purges that the previous process has passed on.
     pub(super) fn apply_predecessor_purges(&self, sites: &Sites, purges: &[String]) {
         for purge in purges {
-            let Some((site, what, force)) = fleet::parse_purge(purge) else {
+            let Some((site, what, force)) = fleet::parse_purge(purge, now()) else {
                 // Another version has written the text, so it is not known which pages are stale.
                 self.invalidate_all();
                 continue;

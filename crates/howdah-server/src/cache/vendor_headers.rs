@@ -5,7 +5,7 @@
 use howdah_cache::{purge, tags};
 use howdah_http::message::ResponseHead;
 
-use super::SiteCache;
+use super::{SiteCache, now};
 
 /// Returns whether a method is safe (RFC 9110 §9.2.1).
 pub fn is_safe(method: &[u8]) -> bool {
@@ -20,7 +20,7 @@ pub fn apply_purges<'a>(
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) {
     for command in purge::response_purges(fields, is_safe) {
-        part.generations.purge(&command.what, command.force);
+        part.generations.purge(&command.what, command.force(now()));
     }
 }
 

@@ -5,7 +5,7 @@
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::{PageKey, QueryRules, Url};
 use howdah_cache::preset::FormBody;
-use howdah_http::message::RequestHead;
+use howdah_http::message::{RequestHead, ResponseHead};
 
 use super::SiteCache;
 use howdah_site::client_address::Client;
@@ -17,8 +17,10 @@ use howdah_site::site::Site;
 pub struct WriteInvalidation {
     /// Whether all pages are invalidated, and not only those of `keys`.
     everything: bool,
-    /// The keys of the URL, with its query as sent and as a clean request sees it.
+    /// The keys of the URL, with its query as sent and as a clean request sees it, and of those that the response names.
     keys: Vec<Vec<u8>>,
+    /// The status with which the script has responded, once it has.
+    status: Option<u16>,
 }
 
 /// Returns what a request invalidates, if it writes.
@@ -41,6 +43,7 @@ pub fn of_request(
     Some(WriteInvalidation {
         everything: part.config.flush_on_write && !is_noise(),
         keys: url_keys(part, site, client, request.host(), request.path(), query),
+        status: None,
     })
 }
 
@@ -91,12 +94,20 @@ pub fn url_keys(
 }
 
 impl WriteInvalidation {
-    /// Invalidates pages for a response of this status, before it is sent, so the writer never reads an older page, and
-    /// again when the script has ended. A response with a client error means that nothing was written; after a server
-    /// error, data may have been written.
-    pub fn apply(&self, part: &SiteCache, status: u16) {
+    /// Invalidates pages: before the response is sent, so the writer never reads an older page, and again when nothing
+    /// runs for the request any more. If the script has responded with a client error, nothing was written. After a
+    /// server error, data may have been written; so it may if the script has not responded, whatever status the client
+    /// gets or would have got.
+    pub fn apply(&self, part: &SiteCache) {
         // RFC 9111 §4.4 requires this for the URL only after a non-error status.
-        if (400..500).contains(&status) || (status >= 500 && !self.everything) {
+        let is_refused = match self.status {
+            // These may come from a file that the script names in place of a body (`X-Sendfile`).
+            Some(412 | 416) => false,
+            Some(400..500) => true,
+            Some(status) => status >= 500 && !self.everything,
+            None => false,
+        };
+        if is_refused {
             return;
         }
         if self.everything {
@@ -109,19 +120,34 @@ impl WriteInvalidation {
         }
     }
 
-    /// Like [`WriteInvalidation::apply`], for the URL that `Location` or `Content-Location` names, if the URL has the
-    /// same origin (RFC 9111 §4.4).
-    pub fn apply_to_location(
-        &self,
+    /// Takes the head of the script's response into account: its status, and the URLs that `Location` and
+    /// `Content-Location` name, if they have the same origin (RFC 9111 §4.4).
+    pub fn note_head(
+        &mut self,
         part: &SiteCache,
         site: &Site,
-        client: &Client<'_>,
-        request: &RequestHead,
-        location: &[u8],
+        (request, client): (&RequestHead, &Client<'_>),
+        head: &ResponseHead,
     ) {
-        if self.everything {
+        self.status = Some(head.status);
+        if self.everything || head.status >= 400 {
             return;
         }
+        for (name, value) in head.fields() {
+            let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+            if is(b"location") || is(b"content-location") {
+                self.add_location(part, site, (request, client), value);
+            }
+        }
+    }
+
+    fn add_location(
+        &mut self,
+        part: &SiteCache,
+        site: &Site,
+        (request, client): (&RequestHead, &Client<'_>),
+        location: &[u8],
+    ) {
         let host = client.host.as_deref().unwrap_or_else(|| request.host());
         let own = [
             if client.https {
@@ -146,8 +172,38 @@ impl WriteInvalidation {
         let path = &target[..mark.unwrap_or(target.len())];
         let path = if path.is_empty() { b"/" } else { path };
         let query = mark.map(|at| &target[at + 1..]);
-        for key in url_keys(part, site, client, host, path, query) {
-            part.generations.purge(&Purge::Url(key), Force::Hard);
+        self.keys
+            .extend(url_keys(part, site, client, host, path, query));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::CacheConfig;
+
+    #[test]
+    fn only_the_scripts_own_refusal_means_that_nothing_was_written() {
+        for (status, invalidates_all, invalidates_url) in [
+            (None, true, true),
+            (Some(200), true, true),
+            (Some(303), true, true),
+            (Some(404), false, false),
+            (Some(412), true, true),
+            (Some(500), true, false),
+        ] {
+            for (everything, expected) in [(true, invalidates_all), (false, invalidates_url)] {
+                let part = SiteCache::new(CacheConfig::default());
+                let before = part.generations.now();
+                let write = WriteInvalidation {
+                    everything,
+                    keys: vec![b"key".to_vec()],
+                    status,
+                };
+                write.apply(&part);
+                let has_purged = part.generations.now() != before;
+                assert_eq!(has_purged, expected, "{write:?}");
+            }
         }
     }
 }

@@ -53,6 +53,7 @@ impl CacheRequest<'_> {
         let Some((leader, mut job)) = self.lead_background_render(variant) else {
             return;
         };
+        job.has_older_page = true;
         job.check_against = Some(ShadowCheck {
             page,
             log: self.ctx.front.error_log.clone(),

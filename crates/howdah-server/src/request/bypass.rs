@@ -3,11 +3,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use howdah_cache::Pass;
 use howdah_cache::preset::FormBody;
 use howdah_cache::status::CacheVerdict;
-use howdah_executor::{EffectSink, ScriptBody, ScriptRun};
+use howdah_executor::{DropAtEnd, EffectSink, ScriptBody, ScriptRun};
 use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_proto::level::LogLevel;
 
@@ -19,8 +18,7 @@ use crate::cache::candidate::{self, StoreCandidate};
 use crate::cache::checks::DryRun;
 use crate::cache::run_effects::RunEffects;
 use crate::cache::send::add_status_fields;
-use crate::cache::write::{self, WriteInvalidation};
-use crate::cache::{PageCache, SiteCache, vendor_headers};
+use crate::cache::{PageCache, SiteCache, vendor_headers, write};
 use crate::failure::Failure;
 use crate::script::pump::Confirmation;
 use howdah_site::site::RouteInfo;
@@ -113,14 +111,27 @@ impl<'a> BypassContext<'a> {
         self.effects.clone()
     }
 
-    /// Keeps a small form body, which shows the page cache whether the request writes.
-    pub fn record_form(&self, body: &ScriptBody) {
-        if let ScriptBody::Memory(bytes) = body
-            && is_form(self.ctx.request)
-        {
-            // This is set once, because a request has one body.
-            let _ = self.effects.form.set(Bytes::clone(bytes));
-        }
+    /// Notes what the run writes, as far as its request tells. A small form body may show that it changes no page. Called
+    /// before the run starts.
+    pub fn note_write(&self, body: &ScriptBody) {
+        let RequestContext {
+            request,
+            client,
+            site,
+            ..
+        } = self.ctx;
+        let form = match body {
+            ScriptBody::Empty => FormBody::Absent,
+            ScriptBody::Memory(bytes) if is_form(request) => FormBody::UrlEncoded(bytes),
+            _ => FormBody::NotInspected,
+        };
+        *self.effects.request_write() = write::of_request(self.part, site, request, client, form);
+    }
+
+    /// Returns a value that the run holds until nothing runs for the request any more. Only then has everything been
+    /// written, whether or not the client still waits, and whether or not PHP reports what it does.
+    pub fn hold(&self, permits: Option<DropAtEnd>) -> DropAtEnd {
+        Box::new((permits, self.effects.clone()))
     }
 
     /// Wraps the run so that the cache can observe it.
@@ -151,28 +162,15 @@ impl<'a> BypassContext<'a> {
         })
     }
 
-    /// Returns the writes of the run that its request alone makes certain. Called after the body has been received.
-    fn write(&self) -> Option<WriteInvalidation> {
+    /// Edits the response's header before it is sent, and invalidates what the run has changed: the client that wrote
+    /// must not read an older page afterwards.
+    pub fn edit_head(&self, head: &mut ResponseHead) {
         let RequestContext {
             request,
             client,
             site,
             ..
         } = self.ctx;
-        let has_body = request.header(b"content-length").is_some()
-            || request.header(b"transfer-encoding").is_some();
-        let form = match self.effects.form.get() {
-            Some(form) => FormBody::UrlEncoded(form),
-            None if has_body => FormBody::NotInspected,
-            None => FormBody::Absent,
-        };
-        write::of_request(self.part, site, request, client, form)
-    }
-
-    /// Edits the response's header before it is sent, and invalidates what the run has changed: the client that wrote
-    /// must not read an older page afterwards.
-    pub fn edit_head(&self, head: &mut ResponseHead) {
-        let RequestContext { request, site, .. } = self.ctx;
         let before = self.part.generations.now();
         if let Some(private) = &self.private {
             private.read_head((self.cache, self.part), &self.effects, head);
@@ -185,34 +183,17 @@ impl<'a> BypassContext<'a> {
         if let Some(value) = self.part.rules().vary.header_value() {
             head.header(b"Vary", value.as_bytes());
         }
-        let is_all_old = self.effects.settle();
+        if let Some(write) = &mut *self.effects.request_write() {
+            write.note_head(self.part, site, (request, client), head);
+        }
+        self.effects.settle();
         if let Some(cause) = self.visible_cause() {
             let text = cause.replace(|c: char| !c.is_ascii(), "?");
             head.header(b"Howdah-Cache-Cause", text.as_bytes());
         }
-        if !is_all_old && let Some(write) = self.write() {
-            self.invalidate_write(&write, head);
-        }
         // The change may come from another request's write, whose confirmation may be awaited here without harm.
         if self.part.generations.now() != before {
             self.effects.note_invalidation();
-        }
-    }
-
-    /// Invalidates the pages that the request itself changes, whatever the run does.
-    fn invalidate_write(&self, write: &WriteInvalidation, head: &ResponseHead) {
-        let RequestContext {
-            request,
-            client,
-            site,
-            ..
-        } = self.ctx;
-        write.apply(self.part, head.status);
-        for (name, value) in head.fields() {
-            let names = |known: &[u8]| name.eq_ignore_ascii_case(known);
-            if head.status < 400 && (names(b"location") || names(b"content-location")) {
-                write.apply_to_location(self.part, site, client, request, value);
-            }
         }
     }
 
@@ -244,12 +225,9 @@ impl<'a> BypassContext<'a> {
     ) -> Option<Confirmation> {
         let failure = answered.as_ref().err();
         let before = self.part.generations.now();
-        let is_all_old = self.effects.settle();
+        self.effects.settle();
         if let Some(candidate) = &self.candidate {
             candidate.finish(failure.is_some_and(|failure| *failure != Failure::ClientGone));
-        }
-        if !is_all_old && let Some(write) = self.write() {
-            write.apply(self.part, failure.map_or(200, Failure::status));
         }
         response.record.cache = Some(self.verdict());
         let (site, log) = (self.ctx.site, &self.ctx.front.error_log);

@@ -200,12 +200,13 @@ impl<'a> CacheGate<'a> {
         target: &ScriptTarget,
         response: &mut ResponseInProgress<'_>,
     ) -> Result<GateOutcome<'a>, Failure> {
-        // The effects of a program of a `cgi` rule are unknown.
-        let Some(cache) = ctx.page_cache().filter(|_| !target.program) else {
+        let Some(cache) = ctx.page_cache() else {
             return Ok(GateOutcome::Run(None));
         };
         let bypass = match self {
             CacheGate::Off => return Ok(GateOutcome::Run(None)),
+            // The effects of a program of a `cgi` rule are unknown, so its response is not even examined.
+            _ if target.program => Pass::Rule.into(),
             CacheGate::Bypass(bypass) if route.needs_permission() => Bypass {
                 dry_run: bypass.dry_run,
                 ..Pass::Authorization.into()

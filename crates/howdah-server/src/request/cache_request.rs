@@ -132,6 +132,7 @@ impl<'a> CacheRequest<'a> {
             variant: variant.key,
             id: self.ctx.id,
             visitor: None,
+            has_older_page: self.stale.is_some(),
             check_against: None,
             background: None,
             held: None,
@@ -386,7 +387,7 @@ impl<'a> CacheRequest<'a> {
             request, client, ..
         } = self.ctx;
         self.is_rfc()
-            .then(|| lookup::reason_against_sharing(request, client))
+            .then(|| lookup::reason_against_sharing(self.part, request, client))
             .flatten()
     }
 

@@ -76,9 +76,6 @@ pub(super) async fn answer(
             (ScriptBody::Stream(from), length, None, Some(upload))
         }
     };
-    if let Some(bypass) = bypass {
-        bypass.record_form(&script_body);
-    }
     if limits::needs_process_permit(ctx, target, response) {
         // Boxed because every connection reserves memory for the largest state of this future.
         let watch = upload.is_none() && !runs_without_client(ctx.request.method());
@@ -94,6 +91,10 @@ pub(super) async fn answer(
         (length, esi::including_page(ctx)),
     )
     .map_err(Failure::Frame)?;
+    if let Some(bypass) = bypass {
+        bypass.note_write(&script_body);
+    }
+    let permits = limits::take_process_permits(response);
     let request = ScriptRequest {
         frame,
         body: script_body,
@@ -104,7 +105,10 @@ pub(super) async fn answer(
         },
         client: ctx.client.address.map(network::client_network),
         effects: bypass.map(BypassContext::effects),
-        drop_at_end: limits::take_process_permits(response),
+        drop_at_end: match bypass {
+            Some(bypass) => Some(bypass.hold(permits)),
+            None => permits,
+        },
     };
     if let Some(recording) = &mut response.record.recording {
         recording.begin_run(runner_of(ctx, target));

@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use howdah_cache::coalescer::{Leader, RenderOutcome};
-use howdah_cache::generation::{Force, Purge};
 use howdah_cache::object::Object;
 use howdah_cache::status::CacheVerdict;
 use howdah_cache::{Millis, Pass, Storable};
@@ -20,7 +19,6 @@ use super::cache_request::{CacheOutcome, CacheRequest};
 use super::context::{RequestContext, ResponseInProgress};
 use super::{esi, limits, script};
 use crate::cache::judge::JudgedHead;
-use crate::cache::private_page::visitor_of;
 use crate::cache::run_effects::RunEffects;
 use crate::cache::send::add_status_fields;
 use crate::cache::subrequest::whole_page_head;
@@ -106,10 +104,6 @@ impl CacheRequest<'_> {
         )
         .map_err(Failure::Frame)?;
         let effects = RunEffects::new(self.cache, self.ctx.site);
-        if self.part.rules().private.is_some() {
-            let visitor = visitor_of(self.cache, self.part, self.ctx.site, self.ctx.request);
-            effects.visitor.set_visitor(visitor.tokens());
-        }
         let run = service.start(
             target,
             ScriptRequest {
@@ -182,6 +176,7 @@ impl CacheRequest<'_> {
                 (stored, self.part.rules().max_object, Some(leader))
             }
             Err(why) => {
+                self.purge_older_page(*why);
                 // Requests that wait for this response are released at once, because they will not get it. The reason
                 // is not remembered either: trying again renders nothing twice.
                 leader.complete(RenderOutcome::Passed(*why));
@@ -194,8 +189,6 @@ impl CacheRequest<'_> {
         let edit = |head: &mut ResponseHead| {
             respond::add_request_number(head, ctx.id);
             let before = self.part.generations.now();
-            let visitor = &effects.visitor;
-            visitor.read_head(self.cache, self.part, head, false);
             vendor_headers::apply_and_remove(self.part, ctx.request.method(), head);
             effects.settle();
             if self.part.generations.now() != before {
@@ -226,7 +219,10 @@ impl CacheRequest<'_> {
             });
             leader.complete(match page {
                 Ok(page) => RenderOutcome::Stored(page),
-                Err(why) => RenderOutcome::Passed(why),
+                Err(why) => {
+                    self.purge_older_page(why);
+                    RenderOutcome::Passed(why)
+                }
             });
         }
         let finished = script::finish_response(ctx, ended, &[], edit, response);
@@ -234,6 +230,14 @@ impl CacheRequest<'_> {
             None => CacheOutcome::Served,
             Some(to) => CacheOutcome::LocalRedirect(to),
         })
+    }
+
+    /// Purges the older page if the application's response, which may not be stored for this reason, shows that there
+    /// is no such page any more. What this request alone has caused shows nothing.
+    fn purge_older_page(&self, why: Pass) {
+        if self.stale.is_some() && !why.is_temporary() && !why.is_from_request() {
+            self.part.purge_url(&self.key);
+        }
     }
 
     fn store_page(
@@ -277,8 +281,7 @@ impl CacheRequest<'_> {
                     .unwrap_or_else(|_| page.clone())
             }
             Err(_) => {
-                let url = Purge::Url(self.key.as_bytes().to_vec());
-                self.part.generations.purge(&url, Force::Hard);
+                self.part.purge_url(&self.key);
                 page.clone()
             }
         }

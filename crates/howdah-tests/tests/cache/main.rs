@@ -15,6 +15,8 @@ mod private_judge;
 mod purge;
 #[cfg(feature = "packages")]
 mod reload;
+mod requests;
+mod rfc;
 mod stale;
 mod trial;
 mod vary;

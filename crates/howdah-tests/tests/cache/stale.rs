@@ -8,6 +8,8 @@ use howdah_tests::http::{Response, exchange};
 const PAGE: &str = r#"<?php
 file_put_contents('SCRATCH/runs', 'x', FILE_APPEND | LOCK_EX);
 header('Cache-Control: public, max-age=1, DIRECTIVES');
+if (file_exists('SCRATCH/gone')) { header_remove('Cache-Control'); http_response_code(404); exit('gone'); }
+if (file_exists('SCRATCH/members')) { header('Cache-Control: private'); exit('for members'); }
 if (file_exists('SCRATCH/fails')) { http_response_code(500); exit('failed'); }
 $version = file_get_contents('SCRATCH/version');
 if (file_exists('SCRATCH/holds')) { unlink('SCRATCH/holds'); require 'GATES'; stand_at('render'); }
@@ -104,6 +106,79 @@ fn expired_page_is_never_served_after_a_write_or_a_purge() {
         let response = ask(&fixture, "GET", "/page.php");
         assert_eq!((response.status(), &*response.text()), (500, "failed"));
         std::fs::remove_file(fixture.path("fails")).unwrap();
+    }
+}
+
+#[test]
+fn expired_page_is_never_served_once_a_render_has_shown_that_it_is_gone_or_private() {
+    let directives = "stale-while-revalidate=600, stale-if-error=600";
+    let cases = [("gone", "gone"), ("members", "for members")];
+    for (cache, (state, text)) in ["on", "rfc"]
+        .into_iter()
+        .flat_map(|cache| cases.map(|case| (cache, case)))
+    {
+        let fixture = Fixture::named(&format!("stale-{state}-{cache}"))
+            .children(4)
+            .script("page.php", &PAGE.replace("DIRECTIVES", directives))
+            .site(&format!("cache = \"{cache}\""))
+            .start();
+        keep_and_expire(&fixture, 1);
+        fixture.write(state, "");
+        let old = ("version 1".to_owned(), "STALE".to_owned());
+        assert_eq!(read(&fixture), old, "{cache}");
+        fixture.wait("the refresh", |f| read(f).0 == text);
+        // Nor if PHP fails.
+        fixture.write("fails", "");
+        std::fs::remove_file(fixture.path(state)).unwrap();
+        assert_eq!(read(&fixture).0, "failed", "{cache}");
+    }
+}
+
+#[test]
+fn softly_purged_page_is_served_only_while_a_page_after_its_lifetime_would_be() {
+    let fixture = Fixture::named("stale-soft")
+        .children(4)
+        .script(
+            "page.php",
+            &PAGE.replace("max-age=1, DIRECTIVES", "max-age=3600"),
+        )
+        .site("cache = \"on\"\ncache_grace = \"2s\"")
+        .start();
+    fixture.write("version", "1");
+    fixture.wait("the page to be stored", |f| read(f).1 == "HIT");
+    let gate = fixture.gate("render");
+    fixture.write("holds", "");
+    fixture.write("version", "2");
+    let purge = ["cache", "purge", "--soft", "/page.php"];
+    assert!(fixture.control(&purge).status.success());
+    assert_eq!(read(&fixture), ("version 1".to_owned(), "STALE".to_owned()));
+    // The new page is not rendered before the old one is too old.
+    let waiting = gate.wait();
+    fixture.wait("the page to be too old", |f| {
+        let output = f.control(&["cache", "explain", "http://example.org/page.php"]);
+        String::from_utf8_lossy(&output.stdout).contains("served only if PHP fails")
+    });
+    waiting.open();
+    assert_eq!(read(&fixture).0, "version 2");
+}
+
+#[test]
+fn page_that_fails_after_it_was_private_is_not_served_from_before() {
+    for cache in ["on", "rfc"] {
+        let fixture = Fixture::named(&format!("stale-private-{cache}"))
+            .children(4)
+            .script(
+                "page.php",
+                &PAGE.replace("DIRECTIVES", "stale-if-error=600"),
+            )
+            .site(&format!("cache = \"{cache}\"\ncache_grace = \"0s\""))
+            .start();
+        keep_and_expire(&fixture, 1);
+        fixture.write("members", "");
+        assert_eq!(read(&fixture).0, "for members", "{cache}");
+        std::fs::remove_file(fixture.path("members")).unwrap();
+        fixture.write("fails", "");
+        assert_eq!(read(&fixture).0, "failed", "{cache}");
     }
 }
 

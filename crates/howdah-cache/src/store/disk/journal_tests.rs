@@ -37,12 +37,15 @@ fn purge_survives_a_kill_and_spares_later_pages() {
     assert_eq!(fresh, Some(FreshStart::NoJournal));
     let born = journal.begin(&[A, B], false)[0].now();
     let tags = [b"t".to_vec()];
-    journal.record(&A.site, born + 1, &tag("t"), Force::Soft);
+    journal.record(&A.site, born + 1, &tag("t"), Force::Soft { at: 7 });
     // The journal is not closed, as after `kill -9`.
     let (journal, fresh) = open(directory.path());
     assert_eq!(fresh, None);
     let again = journal.begin(&[A, B], false);
-    assert_eq!(again[0].validity_of(born, b"k", &tags), PageValidity::Stale);
+    assert_eq!(
+        again[0].validity_of(born, b"k", &tags),
+        PageValidity::Stale { since: 0 }
+    );
     assert_eq!(again[0].validity_of(born, b"k", &[]), PageValidity::Valid);
     assert_eq!(
         again[0].validity_of(born + 1, b"k", &tags),

@@ -181,7 +181,7 @@ fn purges_survive_a_kill() {
         },
     ];
     for purge in &purges {
-        for force in [Force::Hard, Force::Soft] {
+        for force in [Force::Hard, Force::Soft { at: 0 }] {
             let directory = tempfile::tempdir().unwrap();
             let store = TestStore::open(directory.path());
             store.keep("/a", "old");
@@ -191,7 +191,7 @@ fn purges_survive_a_kill() {
             let store = TestStore::open(directory.path());
             let expected = match force {
                 Force::Hard => None,
-                Force::Soft => Some(("old".to_owned(), PageState::Stale)),
+                Force::Soft { .. } => Some(("old".to_owned(), PageState::Stale)),
             };
             assert_eq!(store.fetch("/a"), expected, "{purge:?} {force:?}");
             store.keep("/a", "new");

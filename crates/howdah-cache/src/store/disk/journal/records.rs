@@ -85,7 +85,7 @@ pub fn purge_record(site: &[u8; 16], number: u64, what: &Purge, force: Force) ->
     let mut text = vec![b'P'];
     text.extend_from_slice(site);
     text.extend_from_slice(&number.to_le_bytes());
-    text.push(u8::from(force == Force::Soft));
+    text.push(u8::from(force != Force::Hard));
     text.push(kind);
     text.extend_from_slice(name);
     frame_record(&text)
@@ -157,7 +157,8 @@ fn apply_record(state: &mut JournalState, text: &mut RecordReader<'_>) -> Result
             let number = text.u64()?;
             let force = match text.take(1)? {
                 [0] => Force::Hard,
-                [1] => Force::Soft,
+                // The time is not recorded: after a restart, a page that was purged softly is too old to be served.
+                [1] => Force::Soft { at: 0 },
                 _ => return Err(FileDamage::Corrupt),
             };
             let kind = text.take(1)?[0];
