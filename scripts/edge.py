@@ -108,7 +108,7 @@ http {{
   ssl_certificate {self.pem}; ssl_certificate_key {self.key}; ssl_protocols TLSv1.2 TLSv1.3;
   ssl_session_cache shared:tls:10m; ssl_session_timeout 1d;
   upstream php {{ server unix:{self.directory}/fpm.sock; keepalive 8; }}
-  upstream application {{ server 127.0.0.1:{self.application}; keepalive 64; keepalive_requests 1000000; }}
+  upstream application {{ server 127.0.0.1:{self.application}; keepalive 256; keepalive_requests 1000000; }}
   server {{
     listen 127.0.0.1:{self.port} ssl http2 reuseport backlog=4096; server_name localhost; root {self.site};
     include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;

@@ -370,6 +370,8 @@ impl Generations {
             }
         };
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
+        // Read again under the lock: a purge by name may have been folded into a purge of the site meanwhile.
+        worse(self.site_purges().validity(born));
         let mut name = Vec::with_capacity(key.len() + 1);
         let target = canonical(target_of(key));
         // A purge of a path names either one query or all queries of the path.
@@ -403,6 +405,8 @@ impl Generations {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     fn key(target: &str) -> Vec<u8> {
@@ -568,6 +572,36 @@ mod tests {
             generations.validity_of(born, b"/a", &tags(&["t"])),
             PageValidity::Purged
         );
+    }
+
+    #[test]
+    fn purged_page_stays_purged_while_names_are_folded() {
+        // In each round, the tag is folded once, while the reader nearly always waits for the lock.
+        for _ in 0..10 {
+            let generations = Generations::default();
+            let born = generations.now();
+            generations.purge(&Purge::Tag(b"post-1".to_vec()), Force::Hard);
+            let (has_begun, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    let (key, tags) = (key("/a"), tags(&["post-1"]));
+                    while !has_ended.load(Ordering::SeqCst) {
+                        let validity = generations.validity_of(born, &key, &tags);
+                        has_begun.store(true, Ordering::SeqCst);
+                        assert_eq!(validity, PageValidity::Purged);
+                    }
+                });
+                while !has_begun.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                const LENGTH: usize = 64 << 10;
+                for n in 0..=MAX_NAMED_PURGE_BYTES / LENGTH {
+                    let name = [n.to_string().into_bytes(), vec![b'x'; LENGTH]].concat();
+                    generations.purge(&Purge::Tag(name), Force::Hard);
+                }
+                has_ended.store(true, Ordering::SeqCst);
+            });
+        }
     }
 
     #[test]

@@ -128,7 +128,13 @@ impl SendQueue {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         while self.queued > 0 {
-            let sent = if self.rest.is_empty() {
+            let sent = if let Channel::Http2(stream) = channel
+                && let (true, Some(Segment::Shared(bytes))) =
+                    (self.first.is_empty(), self.rest.front())
+            {
+                let bytes = bytes.slice(self.sent..);
+                stream.poll_send_shared(cx, &bytes, bytes.len() == self.queued)
+            } else if self.rest.is_empty() {
                 channel.poll_send(cx, &[IoSlice::new(&self.first[self.sent..])], true, more)
             } else {
                 let mut parts = [IoSlice::new(&[]); MAX_WRITE_PARTS];

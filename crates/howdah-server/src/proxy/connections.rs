@@ -4,10 +4,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use howdah_http::turn;
@@ -17,6 +19,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::coop::unconstrained;
 
 use super::server::UpstreamServer;
 use super::tls;
@@ -27,8 +30,10 @@ use howdah_site::proxy_config::address::ServerProtocol;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an idle connection is kept for the next request.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(4);
-/// The maximum number of idle connections that a front thread keeps to one server.
-const MAX_IDLE_CONNECTIONS: usize = 32;
+/// The maximum number of idle connections that a front thread keeps to one server: enough for the streams of two
+/// connections of HTTP/2. If fewer are kept, requests beyond them cost a connection each, which takes longer than the
+/// request itself.
+const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The maximum size of the headers of a response together, and of one read.
 const MAX_BUFFER_BYTES: usize = 64 << 10;
 /// The maximum number of headers of a response.
@@ -36,10 +41,43 @@ const MAX_HEADERS: usize = 200;
 /// How often an HTTP/2 connection with a request is pinged.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Sends requests on a connection.
-pub(super) enum RequestSender {
-    Http1(http1::SendRequest<Upload>),
+/// A connection that a request uses.
+pub(super) enum UpstreamConnection {
+    Http1(Http1Connection),
     Http2(http2::SendRequest<Upload>),
+}
+
+/// An HTTP/1.1 connection. The task of the request polls it, so passing a response on wakes no other task.
+pub(super) struct Http1Connection {
+    sender: http1::SendRequest<Upload>,
+    /// Reads and writes. `None` once the connection has ended.
+    driver: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Http1Connection {
+    /// Reads and writes what is possible now.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(driver) = &mut self.driver
+            && driver.as_mut().poll(cx).is_ready()
+        {
+            self.driver = None;
+        }
+    }
+
+    /// Returns whether the connection can take a request, as far as is known.
+    fn is_ready(&self) -> bool {
+        self.driver.is_some() && self.sender.is_ready()
+    }
+
+    /// Notices whether the server has closed the connection, which no task waits for.
+    fn note_end(&mut self) {
+        // The look succeeds even if the task should yield: a request on a closed connection may fail.
+        let look = pin!(unconstrained(poll_fn(|cx| {
+            self.drive(cx);
+            Poll::Ready(())
+        })));
+        let _ = look.poll(&mut Context::from_waker(Waker::noop()));
+    }
 }
 
 /// A request that got no response.
@@ -49,7 +87,7 @@ pub(super) struct UnansweredRequest {
     pub(super) unsent: Option<Request<Upload>>,
 }
 
-impl RequestSender {
+impl UpstreamConnection {
     /// Sends a request. Returns the status and the headers of its response.
     pub(super) async fn send(
         &mut self,
@@ -61,13 +99,29 @@ impl RequestSender {
                 error: failed.into_error(),
             };
         match self {
-            RequestSender::Http1(sender) => sender.try_send_request(request).await.map_err(failed),
-            RequestSender::Http2(sender) => sender.try_send_request(request).await.map_err(failed),
+            UpstreamConnection::Http1(connection) => {
+                let mut response = pin!(connection.sender.try_send_request(request));
+                let response = poll_fn(|cx| {
+                    connection.drive(cx);
+                    response.as_mut().poll(cx)
+                });
+                response.await.map_err(failed)
+            }
+            UpstreamConnection::Http2(sender) => {
+                sender.try_send_request(request).await.map_err(failed)
+            }
+        }
+    }
+
+    /// Reads and writes what is possible now, unless the connection has a task of its own.
+    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
+        if let UpstreamConnection::Http1(connection) = self {
+            connection.drive(cx);
         }
     }
 
     pub(super) fn is_http2(&self) -> bool {
-        matches!(self, RequestSender::Http2(_))
+        matches!(self, UpstreamConnection::Http2(_))
     }
 }
 
@@ -80,7 +134,7 @@ struct ServerConnections {
 
 /// An HTTP/1.1 connection without a request.
 struct IdleConnection {
-    sender: http1::SendRequest<Upload>,
+    connection: Http1Connection,
     since: Instant,
     _counted: IdleCount,
 }
@@ -115,15 +169,16 @@ thread_local! {
 }
 
 /// Returns a kept connection, if there is one that can take a request now.
-pub(super) fn take_idle(server: &UpstreamServer) -> Option<RequestSender> {
+pub(super) fn take_idle(server: &UpstreamServer) -> Option<UpstreamConnection> {
     KEPT.with_borrow_mut(|all| {
         let kept = all.servers.get_mut(&server.id)?;
         if let Some(sender) = &kept.http2 {
-            return (!sender.is_closed()).then(|| RequestSender::Http2(sender.clone()));
+            return (!sender.is_closed()).then(|| UpstreamConnection::Http2(sender.clone()));
         }
-        while let Some(idle) = kept.idle.pop() {
-            if idle.sender.is_ready() && idle.since.elapsed() < MAX_IDLE_TIME {
-                return Some(RequestSender::Http1(idle.sender));
+        while let Some(mut idle) = kept.idle.pop() {
+            idle.connection.note_end();
+            if idle.connection.is_ready() && idle.since.elapsed() < MAX_IDLE_TIME {
+                return Some(UpstreamConnection::Http1(idle.connection));
             }
         }
         None
@@ -131,7 +186,7 @@ pub(super) fn take_idle(server: &UpstreamServer) -> Option<RequestSender> {
 }
 
 /// Keeps a connection whose last response is complete.
-pub(super) fn keep_idle(server: &Arc<UpstreamServer>, sender: RequestSender) {
+pub(super) fn keep_idle(server: &Arc<UpstreamServer>, connection: UpstreamConnection) {
     let begin_tidying = KEPT.with_borrow_mut(|all| {
         let kept = all
             .servers
@@ -141,18 +196,18 @@ pub(super) fn keep_idle(server: &Arc<UpstreamServer>, sender: RequestSender) {
                 idle: Vec::new(),
                 http2: None,
             });
-        match sender {
-            RequestSender::Http1(sender)
-                if !sender.is_closed() && kept.idle.len() < MAX_IDLE_CONNECTIONS =>
+        match connection {
+            UpstreamConnection::Http1(connection)
+                if connection.is_ready() && kept.idle.len() < MAX_IDLE_CONNECTIONS =>
             {
                 kept.idle.push(IdleConnection {
-                    sender,
+                    connection,
                     since: Instant::now(),
                     _counted: IdleCount::new(server),
                 });
             }
-            RequestSender::Http1(_) => {}
-            RequestSender::Http2(sender) => kept.http2 = Some(sender),
+            UpstreamConnection::Http1(_) => {}
+            UpstreamConnection::Http2(sender) => kept.http2 = Some(sender),
         }
         !std::mem::replace(&mut all.tidying, true)
     });
@@ -176,8 +231,9 @@ async fn close_expired() {
         tokio::time::sleep(MAX_IDLE_TIME).await;
         let done = KEPT.with_borrow_mut(|all| {
             all.servers.retain(|_, kept| {
-                kept.idle.retain(|idle| {
-                    !idle.sender.is_closed() && idle.since.elapsed() < MAX_IDLE_TIME
+                kept.idle.retain_mut(|idle| {
+                    idle.connection.note_end();
+                    idle.connection.is_ready() && idle.since.elapsed() < MAX_IDLE_TIME
                 });
                 kept.http2.take_if(|sender| sender.is_closed());
                 let used = !kept.idle.is_empty() || kept.http2.is_some();
@@ -193,7 +249,7 @@ async fn close_expired() {
 }
 
 /// Opens a connection.
-pub(super) async fn connect(server: &Arc<UpstreamServer>) -> io::Result<RequestSender> {
+pub(super) async fn connect(server: &Arc<UpstreamServer>) -> io::Result<UpstreamConnection> {
     let connected = tokio::time::timeout(CONNECT_TIMEOUT, async {
         match &server.at.address {
             BackendAddress::Unix(path) => {
@@ -226,7 +282,7 @@ pub(super) async fn connect(server: &Arc<UpstreamServer>) -> io::Result<RequestS
     connected
 }
 
-async fn http_handshake<S>(server: &UpstreamServer, stream: S) -> io::Result<RequestSender>
+async fn http_handshake<S>(server: &UpstreamServer, stream: S) -> io::Result<UpstreamConnection>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
@@ -242,20 +298,30 @@ where
         // The requests on the connection get the error with which it ends.
         let task = async move { drop(connection.await) };
         tokio::spawn(turn::measure("a connection to a backend", task));
-        return Ok(RequestSender::Http2(sender));
+        return Ok(UpstreamConnection::Http2(sender));
     }
     let mut builder = http1::Builder::new();
     builder
         .max_buf_size(MAX_BUFFER_BYTES)
         .max_headers(MAX_HEADERS);
     let (sender, connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
-    let task = async move { drop(connection.with_upgrades().await) };
-    tokio::spawn(turn::measure("a connection to a backend", task));
-    Ok(RequestSender::Http1(sender))
+    let driver = async move { drop(connection.with_upgrades().await) };
+    Ok(UpstreamConnection::Http1(Http1Connection {
+        sender,
+        driver: Some(Box::pin(driver)),
+    }))
 }
 
 /// A connection whose task yields to others of its thread.
 struct YieldingStream<S>(S);
+
+/// Is ready unless the task should yield. Without a task, [`Http1Connection::note_end`] only looks at the connection.
+fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {
+    match cx.waker().will_wake(Waker::noop()) {
+        true => Poll::Ready(()),
+        false => turn::poll_operation(cx),
+    }
+}
 
 impl<S: hyper::rt::Read + Unpin> hyper::rt::Read for YieldingStream<S> {
     fn poll_read(
@@ -263,7 +329,7 @@ impl<S: hyper::rt::Read + Unpin> hyper::rt::Read for YieldingStream<S> {
         cx: &mut Context<'_>,
         buf: hyper::rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        std::task::ready!(turn::poll_operation(cx));
+        std::task::ready!(poll_turn(cx));
         std::pin::Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
@@ -274,7 +340,7 @@ impl<S: hyper::rt::Write + Unpin> hyper::rt::Write for YieldingStream<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(turn::poll_operation(cx));
+        std::task::ready!(poll_turn(cx));
         std::pin::Pin::new(&mut self.0).poll_write(cx, buf)
     }
 
@@ -283,7 +349,7 @@ impl<S: hyper::rt::Write + Unpin> hyper::rt::Write for YieldingStream<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(turn::poll_operation(cx));
+        std::task::ready!(poll_turn(cx));
         std::pin::Pin::new(&mut self.0).poll_write_vectored(cx, bufs)
     }
 
@@ -303,5 +369,33 @@ impl<S: hyper::rt::Write + Unpin> hyper::rt::Write for YieldingStream<S> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         std::pin::Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use howdah_site::proxy_config::address;
+
+    #[tokio::test]
+    async fn connections_of_a_burst_are_kept_until_their_server_closes_them() {
+        let at = address::parse("http://kept:1").unwrap().remove(0).at;
+        let server = Arc::new(UpstreamServer::new(at, None));
+        let mut ends_of_server = Vec::new();
+        for _ in 0..100 {
+            let (ours, theirs) = tokio::io::duplex(1024);
+            let connection = http_handshake(&server, ours).await.unwrap();
+            let UpstreamConnection::Http1(mut connection) = connection else {
+                panic!("http:// means HTTP/1.1");
+            };
+            connection.note_end();
+            keep_idle(&server, UpstreamConnection::Http1(connection));
+            ends_of_server.push(theirs);
+        }
+        assert_eq!(server.kept.load(Ordering::Relaxed), 100);
+        assert!(take_idle(&server).is_some());
+        drop(ends_of_server);
+        assert!(take_idle(&server).is_none());
+        assert_eq!(server.kept.load(Ordering::Relaxed), 0);
     }
 }

@@ -12,7 +12,8 @@ use http::{Request, Response, Uri, header};
 use hyper::body::Incoming;
 
 use super::ServerGroup;
-use super::connections::{self, RequestSender};
+use super::connections::{self, UpstreamConnection};
+use super::response_head::InterimResponses;
 use super::server::{self, BusyGuard, UpstreamServer};
 use super::upload::Upload;
 use howdah_log::log::error::ErrorLog;
@@ -20,7 +21,7 @@ use howdah_log::log::error::ErrorLog;
 /// A server's response, or its beginning.
 pub(super) struct UpstreamResponse {
     pub(super) response: Response<Incoming>,
-    pub(super) connection: RequestSender,
+    pub(super) connection: UpstreamConnection,
     pub(super) place: BusyGuard,
 }
 
@@ -33,6 +34,7 @@ pub(super) async fn exchange(
     template: Request<()>,
     upload: Upload,
     asked: CurrentServer,
+    interim: InterimResponses,
     log: Arc<ErrorLog>,
 ) -> Result<UpstreamResponse, ExecError> {
     let repeatable =
@@ -62,10 +64,11 @@ pub(super) async fn exchange(
                     }
                 },
             };
-            if let RequestSender::Http2(shared) = &connection {
-                connections::keep_idle(&server, RequestSender::Http2(shared.clone()));
+            if let UpstreamConnection::Http2(shared) = &connection {
+                connections::keep_idle(&server, UpstreamConnection::Http2(shared.clone()));
             }
-            let request = adapt_to_version(&template, connection.is_http2()).map(|()| body);
+            let mut request = adapt_to_version(&template, connection.is_http2()).map(|()| body);
+            interim.collect(&mut request);
             match connection.send(request).await {
                 Ok(response) => {
                     server::log_event(&log, server.note_response());

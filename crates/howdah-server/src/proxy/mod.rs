@@ -8,13 +8,14 @@
 //!   that they trust.
 //! - [`outgoing_request`]: the request as it is sent.
 //! - [`upload`]: its body; `exchange`: sends it to one of the servers; [`run`]: turns the response into events, like a
-//!   script's; `silence`: the timeout.
+//!   script's; `response_head`: its head; `silence`: the timeout.
 //! - [`tunnel`]: WebSocket: bytes in both directions.
 
 mod connections;
 mod exchange;
 mod health;
 pub mod outgoing_request;
+mod response_head;
 pub mod run;
 pub mod server;
 pub mod server_registry;

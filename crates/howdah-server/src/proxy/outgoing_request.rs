@@ -2,6 +2,9 @@
 //! to the client (RFC 9110 §7.6.1), and with what this server knows about the client. What a client claims about itself
 //! in the headers of proxies is never forwarded.
 
+use std::ops::Range;
+
+use bytes::Bytes;
 use howdah_http::BodyKind;
 use howdah_http::message::{HttpVersion, RequestHead};
 use http::header::{self, HeaderName, HeaderValue};
@@ -108,10 +111,10 @@ const MISLEADING_HEADER_PREFIXES: [&str; 3] = ["x-auth-request-", "x-envoy-", "x
 
 /// Builds the request to an authorization service: a GET of `path` with the client's headers and without its body.
 ///
-/// `out.path` is the cleaned path that the service has to decide about. It is in `X-Forwarded-Uri` with the query and
-/// in `X-Original-URL` with scheme and host, always in the same spelling, so the service decides about the path that
-/// the rules have seen. `X-Forwarded-Method` and `X-Original-Method` contain the client's method. These are the names
-/// that Caddy's `forward_auth`, Traefik's `forwardAuth` and ingress-nginx use.
+/// `out.path` is the cleaned path that the service has to judge. It is in `X-Forwarded-Uri` with the query and in
+/// `X-Original-URL` with scheme and host, always in the same spelling, so the service judges the path that the rules
+/// have seen. `X-Forwarded-Method` and `X-Original-Method` contain the client's method. These are the names that
+/// Caddy's `forward_auth`, Traefik's `forwardAuth` and ingress-nginx use.
 pub fn build_authorization_request(
     out: &OutgoingRequest<'_>,
     path: &PathAndQuery,
@@ -188,7 +191,7 @@ fn target(out: &OutgoingRequest<'_>) -> PathAndQuery {
         encode(query, TARGET_CHARACTERS, &mut target);
     }
     // All remaining bytes are valid in a URI.
-    PathAndQuery::from_maybe_shared(bytes::Bytes::from(target))
+    PathAndQuery::from_maybe_shared(Bytes::from(target))
         .unwrap_or_else(|_| PathAndQuery::from_static("/"))
 }
 
@@ -205,26 +208,19 @@ fn headers(out: &OutgoingRequest<'_>) -> HeaderMap {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         NOT_FORWARDED.iter().any(|stays| is(stays.as_bytes()))
             || named.iter().any(|listed| is(listed))
-            // Servers that turn headers into variables treat `_` like `-` (nginx' underscores_in_headers).
+            // Servers that turn headers into variables treat `_` like `-` (nginx's underscores_in_headers).
             || name.contains(&b'_')
             || name.len() > 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-")
     };
-    let mut headers = HeaderMap::with_capacity(24);
+    let mut list = HeaderList::default();
     for (name, value) in request.headers() {
-        if stays(name) {
-            continue;
-        }
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        if !stays(name)
+            && let Ok(name) = HeaderName::from_bytes(name)
         {
-            headers.append(name, value);
+            list.push(name, value);
         }
     }
-    let mut set = |name: HeaderName, value: &[u8]| {
-        if let Ok(value) = HeaderValue::from_bytes(value) {
-            headers.append(name, value);
-        }
-    };
+    let mut set = |name: HeaderName, value: &[u8]| list.push(name, value);
     let host = client.host.as_deref().unwrap_or_else(|| request.host());
     if !host.is_empty() {
         set(header::HOST, host);
@@ -264,7 +260,34 @@ fn headers(out: &OutgoingRequest<'_>) -> HeaderMap {
         BodyKind::Chunked => set(header::TRANSFER_ENCODING, b"chunked"),
         BodyKind::None => {}
     }
-    headers
+    list.into_map()
+}
+
+/// Headers whose values are in one buffer, so copying the request for an attempt copies no value.
+#[derive(Default)]
+struct HeaderList {
+    names: Vec<(HeaderName, Range<usize>)>,
+    values: Vec<u8>,
+}
+
+impl HeaderList {
+    fn push(&mut self, name: HeaderName, value: &[u8]) {
+        let start = self.values.len();
+        self.values.extend_from_slice(value);
+        self.names.push((name, start..self.values.len()));
+    }
+
+    /// Returns the headers, without those whose values are invalid.
+    fn into_map(self) -> HeaderMap {
+        let values = Bytes::from(self.values);
+        let mut headers = HeaderMap::with_capacity(self.names.len());
+        for (name, value) in self.names {
+            if let Ok(value) = HeaderValue::from_maybe_shared(values.slice(value)) {
+                headers.append(name, value);
+            }
+        }
+        headers
+    }
 }
 
 /// Returns the address of the client. Behind trusted proxies, returns the list that they have sent, followed by the

@@ -7,24 +7,22 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use howdah_executor::{ExecError, RunEvent, RunTiming, ScriptHead, ScriptRun};
-use howdah_proto::response::{is_field_value, is_token};
-use http::{HeaderMap, Request, Response, StatusCode, header};
-use hyper::body::{Body, Incoming};
+use http::{Request, Response, StatusCode, header};
+use hyper::body::{Body, Frame, Incoming};
 use hyper::upgrade::OnUpgrade;
-use tokio::sync::mpsc;
 
 use super::ServerGroup;
-use super::connections::{self, RequestSender};
+use super::connections::{self, UpstreamConnection};
 use super::exchange::{CurrentServer, UpstreamResponse, exchange, exec_error};
 use super::health;
+use super::response_head::{InterimResponses, head_of};
 use super::server::BusyGuard;
 use super::silence::SilenceTimeout;
 use super::upload::Upload;
 use howdah_log::log::error::ErrorLog;
 
-/// The maximum number of interim responses that wait for the client; more are dropped.
-const MAX_INTERIM_RESPONSES: usize = 8;
 /// How long a stream of events or a WebSocket may be silent.
 pub(super) const MAX_STREAM_SILENCE: Duration = Duration::from_secs(3600);
 
@@ -33,7 +31,7 @@ enum ProxyRunState {
     Head(Box<UpstreamResponse>),
     Body {
         body: Incoming,
-        connection: RequestSender,
+        connection: UpstreamConnection,
         place: BusyGuard,
         unflushed: bool,
     },
@@ -44,7 +42,7 @@ enum ProxyRunState {
 pub struct ProxyRun {
     state: ProxyRunState,
     current_server: CurrentServer,
-    interim: mpsc::Receiver<ScriptHead>,
+    interim: InterimResponses,
     silence: SilenceTimeout,
 }
 
@@ -53,6 +51,7 @@ pub struct AcceptedWebSocket {
     /// The header of the response.
     pub head: ScriptHead,
     pub(super) upgrade: OnUpgrade,
+    pub(super) connection: UpstreamConnection,
     /// Counts the server as busy with the WebSocket while it lasts.
     pub(super) _place: BusyGuard,
 }
@@ -69,24 +68,24 @@ impl ServerGroup {
     /// Sends a request, whose URI consists of path and query. Call it on a front thread.
     pub fn start(
         self: &Arc<ServerGroup>,
-        mut request: Request<()>,
+        request: Request<()>,
         upload: Upload,
         log: &Arc<ErrorLog>,
     ) -> ProxyRun {
         for member in &self.servers {
             health::start_checks(&member.server, log);
         }
-        let (to, interim) = mpsc::channel(MAX_INTERIM_RESPONSES);
-        hyper::ext::on_informational(&mut request, move |response| {
-            let status = response.status();
-            if status != StatusCode::CONTINUE && status != StatusCode::SWITCHING_PROTOCOLS {
-                // If there are too many at once, some are dropped, because they are only hints.
-                let _ = to.try_send(head_of(status, response.headers()));
-            }
-        });
+        let interim = InterimResponses::default();
         let progress = upload.progress();
         let asked = CurrentServer::default();
-        let exchange = exchange(self.clone(), request, upload, asked.clone(), log.clone());
+        let exchange = exchange(
+            self.clone(),
+            request,
+            upload,
+            asked.clone(),
+            interim.clone(),
+            log.clone(),
+        );
         ProxyRun {
             state: ProxyRunState::Exchanging(Box::pin(exchange)),
             current_server: asked,
@@ -123,6 +122,7 @@ impl ProxyRun {
                     WebSocketHandshake::Accepted(Box::new(AcceptedWebSocket {
                         head,
                         upgrade: hyper::upgrade::on(&mut answered.response),
+                        connection: answered.connection,
                         _place: answered.place,
                     }))
                 }
@@ -191,15 +191,18 @@ impl ScriptRun for ProxyRun {
                 return Poll::Ready(Err(failure));
             }
             // Interim responses that arrived before the final response are passed on before it.
-            if let Poll::Ready(Some(head)) = self.interim.poll_recv(cx) {
+            if let Some(head) = self.interim.take() {
                 return Poll::Ready(Ok(RunEvent::Informational(head)));
             }
             std::task::ready!(answered)?;
         }
         match &mut self.state {
             ProxyRunState::Body {
-                body, unflushed, ..
-            } => match Pin::new(body).poll_frame(cx) {
+                body,
+                connection,
+                unflushed,
+                ..
+            } => match poll_frame(body, connection, cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.silence.end_wait();
                     *unflushed = true;
@@ -242,36 +245,21 @@ impl ScriptRun for ProxyRun {
     }
 }
 
+/// Returns the next piece of the response's body.
+fn poll_frame(
+    body: &mut Incoming,
+    connection: &mut UpstreamConnection,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
+        return Poll::Ready(frame);
+    }
+    connection.drive(cx);
+    Pin::new(body).poll_frame(cx)
+}
+
 fn is_websocket(response: &Response<Incoming>) -> bool {
     let upgrade = response.headers().get(header::UPGRADE);
     response.status() == StatusCode::SWITCHING_PROTOCOLS
         && upgrade.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(b"websocket"))
-}
-
-/// Returns the status and the headers in the form of a script's response, without the headers that its `Connection`
-/// lists (RFC 9110 §7.6.1).
-fn head_of(status: StatusCode, headers: &HeaderMap) -> ScriptHead {
-    let listed: Vec<&[u8]> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|b| *b == b','))
-        .map(<[u8]>::trim_ascii)
-        .collect();
-    let mut head = ScriptHead {
-        status: status.as_u16(),
-        ..ScriptHead::default()
-    };
-    for (name, value) in headers {
-        let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
-        // `StatusPage` sets the status in CGI. From an HTTP server it would change the status that the server has sent.
-        let is_listed = listed.iter().any(|other| name.eq_ignore_ascii_case(other));
-        if is_listed || name == b"status" {
-            continue;
-        }
-        match is_token(name) && is_field_value(value) {
-            true => head.headers.push((name.to_vec(), value.to_vec())),
-            false => head.rejected += 1,
-        }
-    }
-    head
 }

@@ -44,9 +44,16 @@ pub async fn run_tunnel(
     out: &mut Responder,
 ) -> Result<(), Failure> {
     let AcceptedWebSocket {
-        upgrade, _place, ..
+        mut upgrade,
+        mut connection,
+        _place,
+        ..
     } = switched;
-    let Ok(backend) = upgrade.await else {
+    let upgraded = poll_fn(|cx| {
+        connection.drive(cx);
+        Pin::new(&mut upgrade).poll(cx)
+    });
+    let Ok(backend) = upgraded.await else {
         out.abort();
         return Ok(());
     };

@@ -14,7 +14,7 @@ use crate::plan::{Plan, PlannedSite, local_address};
 const CONCURRENT: usize = 8;
 /// How long a front page may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most sites whose front pages are requested.
+/// The maximum number of sites whose front pages are requested.
 const MAX_PROBES: usize = 500;
 
 /// The front page of a site.

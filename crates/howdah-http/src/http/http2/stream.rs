@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -12,6 +11,7 @@ use bytes::{Buf, Bytes};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::Response;
+use rustix::buffer::spare_capacity;
 
 use super::super::multiplexed::STREAMS_WITH_FULL_SHARE;
 use super::wire::Wire;
@@ -143,7 +143,19 @@ impl Http2Stream {
                 let left = room - data.len();
                 data.extend_from_slice(&part[..part.len().min(left)]);
             }
-            Ok((data, all && ended && room == length))
+            Ok((Bytes::from(data), all && ended && room == length))
+        })
+    }
+
+    /// Does the same as [`Http2Stream::poll_send`] for bytes that need not be copied.
+    pub(in crate::http) fn poll_send_shared(
+        &self,
+        cx: &mut Context<'_>,
+        bytes: &Bytes,
+        all: bool,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send_with(cx, bytes.len(), |room, ended| {
+            Ok((bytes.slice(..room), all && ended && room == bytes.len()))
         })
     }
 
@@ -156,10 +168,9 @@ impl Http2Stream {
         length: usize,
     ) -> Poll<io::Result<usize>> {
         let sent = self.poll_send_with(cx, length, |room, _| {
-            let mut data = vec![0; room];
-            let n = file.read_at(&mut data, *offset)?;
-            data.truncate(n);
-            Ok((data, false))
+            let mut data = Vec::with_capacity(room);
+            rustix::io::pread(file, spare_capacity(&mut data), *offset)?;
+            Ok((Bytes::from(data), false))
         });
         if let Poll::Ready(Ok(n)) = sent {
             *offset += n as u64;
@@ -173,7 +184,7 @@ impl Http2Stream {
         &self,
         cx: &mut Context<'_>,
         length: usize,
-        take: impl FnOnce(usize, bool) -> io::Result<(Vec<u8>, bool)>,
+        take: impl FnOnce(usize, bool) -> io::Result<(Bytes, bool)>,
     ) -> Poll<io::Result<usize>> {
         ready!(turn::poll_operation(cx));
         let halves = &mut *self.halves();
@@ -207,7 +218,7 @@ impl Http2Stream {
             }
         };
         let n = data.len();
-        if n == 0 || send.send_data(Bytes::from(data), last).is_err() {
+        if n == 0 || send.send_data(data, last).is_err() {
             self.wire.gate.pass();
             return Poll::Ready(match n {
                 0 => Ok(0),
