@@ -18,6 +18,8 @@ pub const CODING_COUNT: usize = 3;
 
 /// Estimated bytes of the structures around a page, the plain form's own lines and the allocator's overhead.
 const PAGE_OVERHEAD_BYTES: usize = 1024;
+/// Estimated bytes of the structures for a part of a page with ESI tags.
+const ESI_PART_OVERHEAD_BYTES: usize = 256;
 
 /// A form of a response that is ready to be sent.
 #[derive(Debug)]
@@ -335,6 +337,21 @@ impl Object {
         self.url_key.starts_with(&site.to_le_bytes())
     }
 
+    /// Returns the bytes that the parts of a page with ESI tags use besides the body: the URLs of the tags, and the texts
+    /// that are joined from others or inserted by `<esi:inline>`.
+    pub(crate) fn esi_bytes(&self) -> usize {
+        let body = self.body.as_ptr_range();
+        let own = |part: &EsiPart| match part {
+            EsiPart::Text(text) if body.contains(&text.as_ptr()) => 0,
+            EsiPart::Text(text) => text.len(),
+            EsiPart::Include(tag) | EsiPart::Dropped(tag) => {
+                tag.src.len() + tag.alt.as_ref().map_or(0, Vec::len)
+            }
+        };
+        let parts = self.esi_parts().unwrap_or_default().iter();
+        parts.map(|part| own(part) + ESI_PART_OVERHEAD_BYTES).sum()
+    }
+
     /// Returns the bytes that the page uses in memory now. The encoded forms count for at least half of the plain body,
     /// which reserves room for those that are not made yet.
     pub fn memory_bytes(&self) -> u64 {
@@ -351,7 +368,8 @@ impl Object {
                 .deflated_texts()
                 .map_or(0, |texts| texts.memory_bytes());
         let own = self.lines.len() * 2 + self.reason.len() + self.url_key.len() + tags;
-        (own + self.body.len() + coded.max(self.body.len() / 2) + PAGE_OVERHEAD_BYTES) as u64
+        let plain = self.body.len() + self.esi_bytes();
+        (own + plain + coded.max(plain / 2) + PAGE_OVERHEAD_BYTES) as u64
     }
 }
 
@@ -440,6 +458,39 @@ pub(crate) mod tests {
         );
         assert_eq!((new.freshness.lifetime, new.born), (90_000, 5));
         assert_eq!(new.body, old.body);
+    }
+
+    #[test]
+    fn parts_of_a_page_count_towards_its_memory() {
+        let body = |text: &str, times: usize| {
+            let mark = ("Surrogate-Control", "content=\"ESI/1.0\"");
+            let esi_rules = CacheRules {
+                esi: Some(crate::esi::EsiRules::default()),
+                ..rules()
+            };
+            let fields = [
+                (&b"Cache-Control"[..], &b"max-age=60"[..]),
+                (mark.0.as_bytes(), mark.1.as_bytes()),
+            ];
+            let storable = decide_storable(&facts(&fields), &esi_rules).unwrap();
+            let draft = ObjectDraft {
+                status: 200,
+                reason: b"",
+                fields: &fields,
+                body: Bytes::from(format!("{text}{}", "<esi:include src='/n'/>".repeat(times))),
+                url_key: b"key",
+                born: 1,
+            };
+            Object::new(&storable, draft).unwrap()
+        };
+        let inline = format!("<esi:inline name='/n'>{}</esi:inline>", "x".repeat(10_000));
+        let inserted = body(&inline, 50);
+        assert!(inserted.memory_bytes() > 500_000, "{inserted:?}");
+        let many = body("", 1000);
+        assert!(many.memory_bytes() > 1000 * ESI_PART_OVERHEAD_BYTES as u64);
+        // A text that lies in the body is not counted again.
+        let long = "x".repeat(100_000);
+        assert!(body(&long, 1).memory_bytes() < 160_000);
     }
 
     #[test]

@@ -21,6 +21,10 @@ use crate::policy::private::is_bound_header;
 /// number of things in a basket, are the same for many visitors.
 pub const MIN_VISITOR_VALUE_BYTES: usize = 16;
 
+/// The maximum number of cookies that identify a visitor. Applications have one or two; a request with more identifies
+/// nobody.
+pub const MAX_VISITOR_COOKIES: usize = 16;
+
 /// Returns whether a response sets or deletes a cookie that identifies a visitor.
 pub fn sets_visitor_cookie<'h>(
     rules: &CacheRules,
@@ -59,8 +63,9 @@ impl VisitorCookies {
         &self.tokens
     }
 
-    /// Returns the tokens if they identify one visitor without doubt: there is at least one such cookie, each is spelled
-    /// as its name in PHP and appears once, and each value is long enough to be one visitor's alone.
+    /// Returns the tokens if they identify one visitor without doubt: there is at least one such cookie and not more than
+    /// [`MAX_VISITOR_COOKIES`], each is spelled as its name in PHP and appears once, and each value is long enough to be
+    /// one visitor's alone.
     pub fn identity(&self) -> Option<&[VisitorToken]> {
         (!self.is_unclear && !self.tokens.is_empty()).then_some(&self.tokens)
     }
@@ -108,14 +113,15 @@ impl VisitorKey {
                 }
                 // PHP reads the value of a cookie with php_raw_url_decode.
                 let value: Vec<u8> = percent_decode(value).collect();
-                let is_known = names.iter().any(|known| *known == *name);
-                found.is_unclear |=
-                    is_known || *raw != *name || value.len() < MIN_VISITOR_VALUE_BYTES;
+                found.is_unclear |= *raw != *name || value.len() < MIN_VISITOR_VALUE_BYTES;
                 let hash = self.hash([&b"visitor"[..], site.as_bytes(), &name, &value]);
                 found.tokens.push(VisitorToken(hash));
                 names.push(name.into_owned());
             }
         }
+        names.sort_unstable();
+        found.is_unclear |=
+            names.len() > MAX_VISITOR_COOKIES || names.windows(2).any(|two| two[0] == two[1]);
         found.tokens.sort_unstable_by_key(|token| token.0);
         found.tokens.dedup();
         found

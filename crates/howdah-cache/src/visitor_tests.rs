@@ -87,6 +87,22 @@ fn doubtful_cookies_identify_nobody_and_are_known_to_writes() {
 }
 
 #[test]
+fn many_cookies_identify_nobody_and_are_all_known_to_writes() {
+    let key = VisitorKey::default();
+    let found = |count: usize| {
+        let pairs: Vec<_> = (0..count).map(|n| format!("login_{n}={ANN}")).collect();
+        cookies(&key, &pairs.join("; "))
+    };
+    let most = found(MAX_VISITOR_COOKIES);
+    assert_eq!(most.identity().unwrap().len(), MAX_VISITOR_COOKIES);
+    let many = found(MAX_VISITOR_COOKIES + 1);
+    assert_eq!(
+        (many.identity(), many.tokens().len()),
+        (None, MAX_VISITOR_COOKIES + 1)
+    );
+}
+
+#[test]
 fn key_contains_everything_that_may_change_the_response() {
     let secret = VisitorKey::default();
     let sid = format!("sid={ANN}");

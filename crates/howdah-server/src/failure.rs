@@ -290,10 +290,9 @@ impl Failure {
                 "the script announced Content-Length {announced} but wrote {written} bytes"
             )
             .into(),
-            Failure::EsiFailed { url, why } => format!(
-                "the page includes {url}, which failed: {why}; the page is sent without the fragment if its tag has onerror=\"continue\""
-            )
-            .into(),
+            Failure::EsiFailed { url, why } => {
+                format!("the page includes {url}, which failed: {why}").into()
+            }
             Failure::LocalRedirectLoop(target) => format!(
                 "the script's local redirects do not end (the last target is {}); to redirect the client instead, send `Status: 302`",
                 target.escape_ascii()

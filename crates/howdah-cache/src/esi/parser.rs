@@ -16,6 +16,8 @@
 //! attributes of LiteSpeed (`cache-tag`, `as-var`, `combine`) are accepted and have no effect, and of `cache-control` only
 //! `private` has one.
 
+use std::collections::HashMap;
+
 use bytes::{Bytes, BytesMut};
 
 use super::scan::{EndTag, TagEnd, end_tag, find, find_end_tag, prefix_match, tag_end};
@@ -23,8 +25,11 @@ use super::tag::{Attributes, decode, parse_include};
 
 /// The maximum length of a tag. A longer one is ordinary text.
 pub const MAX_TAG_BYTES: usize = 8 << 10;
-/// The maximum length of all `<esi:inline>` contents of a page together. Further ones are dropped.
+/// The maximum length of all `<esi:inline>` contents of a page together, with their names, and of the contents that are
+/// inserted for its tags. Further ones are dropped, so the tags that name them are requested.
 pub const MAX_INLINE_BYTES: usize = 1 << 20;
+/// The maximum number of `<esi:inline>` contents of a page.
+pub const MAX_INLINES: usize = 1024;
 /// The maximum number of `<esi:include>` tags of a page. Further ones insert nothing ([`EsiPart::Dropped`]). It bounds the memory of the parts of
 /// a stored page; how many fragments are requested is limited by the caller.
 pub const MAX_INCLUDE_TAGS: usize = 1024;
@@ -79,9 +84,12 @@ pub struct EsiParser {
     held: Bytes,
     /// The `<esi:inline>` whose content is being read: its name and the content so far.
     inline: (Vec<u8>, Vec<u8>),
-    /// The contents that are used in place of fragments.
-    inlines: Vec<(Vec<u8>, Bytes)>,
+    /// The contents that are used in place of fragments, by their names.
+    inlines: HashMap<Vec<u8>, Bytes>,
+    /// The length of all names and contents so far.
     inline_bytes: usize,
+    /// The length of all contents that have been inserted.
+    inserted_bytes: usize,
     include_tags: usize,
     /// Whether a tag has been dropped because there were too many.
     has_dropped: bool,
@@ -317,6 +325,7 @@ impl EsiParser {
                 self.mode = Mode::Inline;
                 let name = Attributes(attributes).find(|(name, _)| *name == b"name");
                 let name = name.map_or_else(Vec::new, |(_, value)| decode(value));
+                self.inline_bytes += name.len();
                 self.inline = (name, Vec::new());
             }
             _ => {}
@@ -324,10 +333,14 @@ impl EsiParser {
     }
 
     /// Inserts the content that `<esi:inline>` has for a tag, or the fragment that the tag names.
-    fn include(&self, include: EsiInclude, parts: &mut Vec<EsiPart>) {
-        let mut inlines = self.inlines.iter().rev();
-        match inlines.find(|(name, _)| *name == include.src) {
-            Some((_, content)) => push_text(content.clone(), parts),
+    fn include(&mut self, include: EsiInclude, parts: &mut Vec<EsiPart>) {
+        let room = MAX_INLINE_BYTES - self.inserted_bytes;
+        let content = self.inlines.get(&include.src);
+        match content.filter(|content| content.len() <= room) {
+            Some(content) => {
+                self.inserted_bytes += content.len();
+                push_text(content.clone(), parts);
+            }
             None => parts.push(EsiPart::Include(include)),
         }
     }
@@ -396,8 +409,8 @@ impl EsiParser {
             Ok((_, end)) => {
                 self.mode = Mode::Page;
                 let (name, content) = std::mem::take(&mut self.inline);
-                if !name.is_empty() {
-                    self.inlines.push((name, content.into()));
+                if !name.is_empty() && self.inlines.len() < MAX_INLINES {
+                    self.inlines.insert(name, content.into());
                 }
                 Step::Drop(at, at + end)
             }

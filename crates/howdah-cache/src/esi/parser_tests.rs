@@ -309,6 +309,35 @@ fn inline_content_beyond_the_limit_is_dropped() {
     assert_eq!(parse_pieces(page.as_bytes().chunks(5000)), expected);
 }
 
+#[test]
+fn contents_are_inserted_up_to_the_limit_and_requested_beyond_it() {
+    let content = "x".repeat(MAX_INLINE_BYTES / 4);
+    let page = format!(
+        "<esi:inline name='a'>{content}</esi:inline>{}",
+        "<esi:include src='a'/>".repeat(6)
+    );
+    let expected = format!("{}[a][a]", content.repeat(4));
+    assert_eq!(parse_pieces([page.as_bytes()].into_iter()), expected);
+}
+
+#[test]
+fn number_of_contents_is_limited() {
+    let inline = |n: usize| format!("<esi:inline name='{n}'></esi:inline>");
+    let inlines: String = (0..=MAX_INLINES).map(inline).collect();
+    let last = MAX_INLINES - 1;
+    let page = format!("{inlines}a<esi:include src='{last}'/>b<esi:include src='{MAX_INLINES}'/>c");
+    let expected = format!("ab[{MAX_INLINES}]c");
+    assert_eq!(parse_pieces([page.as_bytes()].into_iter()), expected);
+    // Their names count, too.
+    let long = "n".repeat(7000);
+    let inlines: String = (0..200)
+        .map(|n| inline(n).replace("name='", &format!("name='{long}")))
+        .collect();
+    let page = format!("{inlines}<esi:include src='{long}0'/>.<esi:include src='{long}199'/>");
+    let expected = format!(".[{long}199]");
+    assert_eq!(parse_pieces([page.as_bytes()].into_iter()), expected);
+}
+
 /// Words from which pages are made that reach every state of the parser.
 fn word() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![

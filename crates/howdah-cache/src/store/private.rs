@@ -26,8 +26,6 @@ pub const MAX_PAGES_PER_VISITOR: usize = 256;
 const VISITOR_SHARE: u64 = 16;
 /// Estimated bytes of the structures around a page, besides those of the page itself and its keys.
 const ENTRY_OVERHEAD_BYTES: u64 = 512;
-/// Estimated bytes of the structures for a part of a page with ESI tags.
-const ESI_PART_OVERHEAD_BYTES: usize = 256;
 
 /// The private pages of all sites and visitors of a process.
 #[derive(Debug, Default)]
@@ -242,13 +240,11 @@ impl PrivateStore {
 }
 
 /// Returns the bytes that a page uses at most. The encoded forms of a page, or the compressed texts between its ESI tags,
-/// are together not longer than its body, and neither are the URLs of these tags.
+/// are together not longer than its body and these texts.
 fn entry_bytes(page: &Object, key: &[u8], visitor: &[VisitorToken]) -> u64 {
     let keys = key.len() + visitor.len() * 64;
-    let parts = page.esi_parts().map_or(0, |parts| {
-        page.body.len() + parts.len() * ESI_PART_OVERHEAD_BYTES
-    });
-    page.memory_bytes() + (page.body.len() / 2 + keys + parts) as u64 + ENTRY_OVERHEAD_BYTES
+    let plain = page.body.len() + page.esi_bytes();
+    page.memory_bytes() + (plain / 2 + keys) as u64 + ENTRY_OVERHEAD_BYTES
 }
 
 impl StoreState {

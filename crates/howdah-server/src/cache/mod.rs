@@ -317,10 +317,10 @@ fn private_share(memory: u64, sites: &Sites, process: &CacheProcessState) -> u64
     }
 }
 
-/// Returns whether a site stores private pages. The members of a fleet do not, because no member would be told what a
-/// visitor writes on another one.
+/// Returns whether a site stores private pages. A dry run serves none, and the members of a fleet store none, because no
+/// member would be told what a visitor writes on another one.
 fn stores_private_pages(config: &CacheConfig, process: &CacheProcessState) -> bool {
-    config.rules.private.is_some() && process.fleet.is_none()
+    config.rules.private.is_some() && !config.dry_run && process.fleet.is_none()
 }
 
 /// Returns the longest body that a cache with this much memory stores, in bytes: one page must not evict most others,

@@ -1,10 +1,10 @@
 //! A response that may be stored for its own visitor alone: its key, and the copy that is made while the visitor
 //! receives it. Whether it may be stored is decided by the policy (`howdah_cache::policy::private`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
-use howdah_cache::policy::private::private_wish;
+use howdah_cache::policy::private::{PrivateWish, private_wish};
 use howdah_cache::store::private::PrivateRender;
 use howdah_cache::visitor::{VisitorCookies, VisitorToken};
 use howdah_cache::{Millis, Object, Pass, Storable};
@@ -16,9 +16,9 @@ use super::body_collector::BodyCollector;
 use super::judge::JudgedHead;
 use super::lookup::{self, PrivateUrl};
 use super::run_effects::RunEffects;
-use super::{PageCache, SiteCache, header_slices, now};
+use super::{PageCache, SiteCache, header_slices};
 use howdah_site::client_address::Client;
-use howdah_site::site::{RouteInfo, Site};
+use howdah_site::site::Site;
 
 /// A request whose response can be one of its visitor's own pages.
 #[derive(Debug)]
@@ -102,6 +102,19 @@ pub(super) fn reason_key(url_key: &[u8]) -> Vec<u8> {
     [b"private\0", url_key].concat()
 }
 
+/// The head of a response as its script sent it, and what it asks for. The client's head may say something else,
+/// because the tags of the response are processed.
+#[derive(Debug)]
+pub struct OwnHead {
+    /// The head.
+    pub script: ScriptHead,
+    /// What the head asks of this cache.
+    pub wish: PrivateWish,
+}
+
+/// A head with the policy's permission to store the response, or why the response cannot be stored.
+pub type PrivateJudgement = Result<(JudgedHead, Storable), Pass>;
+
 /// A response that is copied while its visitor receives it.
 #[derive(Debug)]
 pub struct PrivateCandidate {
@@ -111,9 +124,6 @@ pub struct PrivateCandidate {
     render: PrivateRender,
     /// The generation in which the run began.
     born: u64,
-    requested: Millis,
-    /// Whether the tag of the page that includes the response has `cache-control="private"`.
-    included_as_private: bool,
     limit: u64,
     effects: Arc<RunEffects>,
     state: Mutex<CopyState>,
@@ -121,13 +131,10 @@ pub struct PrivateCandidate {
 
 #[derive(Debug, Default)]
 struct CopyState {
-    head: Option<ScriptHead>,
-    /// For how long the response asks to be stored, in seconds.
-    lifetime: Option<u64>,
     /// The copy, while it is complete and not too long.
     body: Option<BodyCollector>,
     ended: bool,
-    judged: Option<Result<(JudgedHead, Storable), Pass>>,
+    judged: Option<PrivateJudgement>,
 }
 
 impl PrivateCandidate {
@@ -136,7 +143,7 @@ impl PrivateCandidate {
         cache: &Arc<PageCache>,
         part: &SiteCache,
         site: &Arc<Site>,
-        (page, included_as_private): (PrivatePage, bool),
+        page: PrivatePage,
         effects: &Arc<RunEffects>,
     ) -> Arc<PrivateCandidate> {
         let store = &cache.private.store;
@@ -147,8 +154,6 @@ impl PrivateCandidate {
             page,
             render,
             born: part.generations.now(),
-            requested: now(),
-            included_as_private,
             limit: part.rules().max_object.min(store.max_body_bytes()),
             effects: effects.clone(),
             state: Mutex::default(),
@@ -159,22 +164,17 @@ impl PrivateCandidate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Judges the head, just before it is sent, and stores the page if the script has ended.
+    /// Takes the judgement of the response's head, just before the head is sent, and stores the page if the script has
+    /// ended.
     ///
     /// # Errors
     /// Why the page cannot be stored, as far as that is known.
-    pub fn judge(&self, route: &RouteInfo) -> Result<(), Pass> {
+    pub fn judge(&self, judged: PrivateJudgement) -> Result<(), Pass> {
         let Some(part) = self.cache.site(&self.site) else {
             return Err(Pass::RunFailed);
         };
         let mut state = self.lock();
-        if state.judged.is_none() {
-            let head = state.head.take().ok_or(Pass::RunFailed)?;
-            let judged = JudgedHead::new(&self.site, route, &head);
-            let lifetime = state.lifetime.unwrap_or(0);
-            let storable = judged.judge_private(part, self.requested, lifetime);
-            state.judged = Some(storable.map(|storable| (judged, storable)));
-        }
+        state.judged = Some(judged);
         let result = match &state.judged {
             Some(Err(why)) => Err(*why),
             _ if state.body.is_none() => Err(Pass::TooLarge),
@@ -225,15 +225,14 @@ impl PrivateCandidate {
         Ok(())
     }
 
+    /// Begins to copy the response.
+    fn copy_body(&self) {
+        self.lock().body = Some(BodyCollector::default());
+    }
+
     fn note_event(&self, event: &RunEvent) {
         let mut state = self.lock();
         match event {
-            RunEvent::Head(head) => {
-                let fields = header_slices(&head.headers);
-                state.lifetime = private_wish(&fields, self.included_as_private).lifetime();
-                state.body = state.lifetime.map(|_| BodyCollector::default());
-                state.head = Some(head.clone());
-            }
             RunEvent::Body(bytes) => {
                 let fits = |body: &BodyCollector| body.len() + bytes.len() as u64 <= self.limit;
                 state.body = state.body.take().filter(fits);
@@ -251,29 +250,39 @@ impl PrivateCandidate {
                     self.record(part, why);
                 }
             }
-            RunEvent::Informational(_) | RunEvent::Flush | RunEvent::Effect => {}
+            RunEvent::Head(_) | RunEvent::Informational(_) | RunEvent::Flush | RunEvent::Effect => {
+            }
         }
     }
 }
 
-/// Wraps a run whose request has a visitor: copies its response, if it may be stored, and forgets the visitor's pages
-/// before the end of the response is passed on.
-pub fn watch_run(
-    run: Box<dyn ScriptRun>,
-    candidate: Option<Arc<PrivateCandidate>>,
-    effects: Arc<RunEffects>,
-) -> Box<dyn ScriptRun> {
-    Box::new(WatchedRun {
-        run,
-        candidate,
-        effects,
-    })
+/// A run whose request has a visitor. Keeps the head of its response, copies the response if it asks to be stored, and
+/// forgets the visitor's pages before the end of the response is passed on.
+pub struct WatchedRun {
+    /// The run of the script.
+    pub run: Box<dyn ScriptRun>,
+    /// Whether the tag of the page that includes the response has `cache-control="private"`.
+    pub included_as_private: bool,
+    /// The head of the response, once the script has sent it.
+    pub head: Arc<OnceLock<OwnHead>>,
+    /// The copy of the response, if it can be stored.
+    pub candidate: Option<Arc<PrivateCandidate>>,
+    /// The effects of the run.
+    pub effects: Arc<RunEffects>,
 }
 
-struct WatchedRun {
-    run: Box<dyn ScriptRun>,
-    candidate: Option<Arc<PrivateCandidate>>,
-    effects: Arc<RunEffects>,
+impl WatchedRun {
+    fn read_head(&self, head: &ScriptHead) {
+        let wish = private_wish(&header_slices(&head.headers), self.included_as_private);
+        if wish.lifetime().is_some()
+            && let Some(candidate) = &self.candidate
+        {
+            candidate.copy_body();
+        }
+        let script = head.clone();
+        // A response has one head.
+        let _ = self.head.set(OwnHead { script, wish });
+    }
 }
 
 impl RunWrapper for WatchedRun {
@@ -283,8 +292,10 @@ impl RunWrapper for WatchedRun {
 
     fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>> {
         let event = std::task::ready!(self.run.poll_event(cx))?;
-        if matches!(event, RunEvent::End) {
-            self.effects.settle_visitor(false);
+        match &event {
+            RunEvent::Head(head) => self.read_head(head),
+            RunEvent::End => self.effects.settle_visitor(false),
+            _ => {}
         }
         if let Some(candidate) = &self.candidate {
             candidate.note_event(&event);

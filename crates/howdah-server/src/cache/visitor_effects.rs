@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use howdah_cache::generation::{Force, Purge};
-use howdah_cache::policy::private::{PrivateWish, private_wish};
 use howdah_cache::purge;
 use howdah_cache::visitor::{VisitorToken, sets_visitor_cookie};
 use howdah_http::message::ResponseHead;
@@ -23,7 +22,7 @@ pub struct VisitorEffects {
     opened_session: AtomicBool,
     /// Whether the head of the response has been read, so it is known whether the response may be stored.
     has_head: AtomicBool,
-    /// Whether the response says that it may be stored, so making it changes nothing.
+    /// Whether the head of the response lets it be stored for its visitor, so making it changes nothing.
     is_storable: AtomicBool,
     /// The first event that forbids storing the page for its visitor.
     forbidden: OnceLock<Cause>,
@@ -61,37 +60,33 @@ impl VisitorEffects {
     }
 
     /// Reads the head of the response before it is sent: carries out its purges of private pages, and recognises logins
-    /// and logouts. Returns what the response asks for.
+    /// and logouts. `is_storable` says whether the response can become one of its visitor's pages.
     pub fn read_head(
         &self,
         cache: &PageCache,
         part: &SiteCache,
         head: &ResponseHead,
-        included_as_private: bool,
-    ) -> PrivateWish {
-        let fields: Vec<_> = head.fields().collect();
-        let wish = private_wish(&fields, included_as_private);
-        if wish != PrivateWish::Nothing {
-            self.is_storable.store(true, Ordering::SeqCst);
-        }
+        is_storable: bool,
+    ) {
+        self.is_storable.store(is_storable, Ordering::SeqCst);
         self.has_head.store(true, Ordering::SeqCst);
-        if sets_visitor_cookie(part.rules(), fields.iter().copied()) {
+        if sets_visitor_cookie(part.rules(), head.fields()) {
             self.note_change();
         }
-        let purges = purge::private_purges(fields.iter().copied());
+        let purges = purge::private_purges(head.fields());
         if !purges.is_empty() && !self.tokens().is_empty() {
             cache.private.store.purge(self.tokens(), &purges);
             forget_on_successor(part);
         }
-        wish
     }
 
     /// Forgets the visitor's private pages if the run has changed, or may have changed, what they show. A session may
-    /// have been changed by any response that is not meant to be stored. `has_ended` says that no head will follow.
+    /// have been changed by any run whose response cannot be stored. `has_ended` says that no head will follow.
     pub fn settle(&self, cache: &PageCache, part: &SiteCache, has_ended: bool) {
         let is = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
+        let can_be_stored = is(&self.is_storable) && self.forbidden().is_none();
         let may_have_written_session =
-            is(&self.opened_session) && !is(&self.is_storable) && (has_ended || is(&self.has_head));
+            is(&self.opened_session) && !can_be_stored && (has_ended || is(&self.has_head));
         let is_due = may_have_written_session || is(&self.has_changed);
         if is_due && !self.tokens().is_empty() {
             cache.private.store.forget(self.tokens());

@@ -155,7 +155,7 @@ impl<'a> BypassContext<'a> {
             let candidate = self.candidate.as_ref();
             let shown = candidate.and_then(|page| page.judge(self.route, self.ctx.request));
             let own = self.private.as_ref();
-            let own = own.and_then(|private| private.verdict(self.route));
+            let own = own.and_then(PrivateRun::verdict);
             let verdict = own.unwrap_or(CacheVerdict::Pass(shown.unwrap_or(self.why)));
             self.part.count(verdict);
             verdict
@@ -173,7 +173,8 @@ impl<'a> BypassContext<'a> {
         } = self.ctx;
         let before = self.part.generations.now();
         if let Some(private) = &self.private {
-            private.read_head((self.cache, self.part), &self.effects, head);
+            let cache = (&**self.cache, self.part);
+            private.read_head(self.ctx, cache, self.route, &self.effects, head);
         }
         vendor_headers::apply_and_remove(self.part, request.method(), head);
         site.edit_headers(self.route, head);

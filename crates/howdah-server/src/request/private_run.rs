@@ -3,17 +3,20 @@
 
 use std::sync::{Arc, OnceLock};
 
-use howdah_cache::Pass;
 use howdah_cache::policy::private::PrivateWish;
 use howdah_cache::status::CacheVerdict;
 use howdah_cache::visitor::VisitorCookies;
+use howdah_cache::{Millis, Pass};
 use howdah_executor::ScriptRun;
 use howdah_http::message::ResponseHead;
 
 use super::cache_hit::CacheHit;
 use super::context::{RequestContext, ResponseInProgress};
 use super::esi;
-use crate::cache::private_page::{PrivateCandidate, PrivatePage, visitor_of, watch_run};
+use crate::cache::judge::JudgedHead;
+use crate::cache::private_page::{
+    OwnHead, PrivateCandidate, PrivateJudgement, PrivatePage, WatchedRun, visitor_of,
+};
 use crate::cache::run_effects::RunEffects;
 use crate::cache::{PageCache, SiteCache, now, write};
 use howdah_site::site::{RouteInfo, ScriptTarget};
@@ -103,8 +106,13 @@ fn refusal(
 pub(super) struct PrivateRun {
     /// The copy of the response, or why it cannot be stored.
     candidate: Result<Arc<PrivateCandidate>, Pass>,
+    /// Whether the tag of the page that includes the response has `cache-control="private"`.
     included_as_private: bool,
-    wish: OnceLock<PrivateWish>,
+    requested: Millis,
+    /// The head of the response, once the script has sent it.
+    head: Arc<OnceLock<OwnHead>>,
+    /// Whether the response is stored, as far as is known before its head is sent.
+    judged: OnceLock<Result<(), Pass>>,
 }
 
 impl PrivateRun {
@@ -124,47 +132,73 @@ impl PrivateRun {
             if ctx.request.method() != b"GET" || page.conditional {
                 return Err(Pass::NotYetAdmitted);
             }
-            let of = (page, included_as_private);
-            Ok(PrivateCandidate::new(cache, part, ctx.site, of, effects))
+            Ok(PrivateCandidate::new(cache, part, ctx.site, page, effects))
         });
         PrivateRun {
             candidate,
             included_as_private,
-            wish: OnceLock::new(),
+            requested: now(),
+            head: Arc::default(),
+            judged: OnceLock::new(),
         }
     }
 
     /// Wraps the run so that its response can be copied.
     pub fn watch(&self, run: Box<dyn ScriptRun>, effects: &Arc<RunEffects>) -> Box<dyn ScriptRun> {
-        let candidate = self.candidate.as_ref().ok();
-        watch_run(run, candidate.cloned(), effects.clone())
+        Box::new(WatchedRun {
+            run,
+            included_as_private: self.included_as_private,
+            head: self.head.clone(),
+            candidate: self.candidate.as_ref().ok().cloned(),
+            effects: effects.clone(),
+        })
     }
 
-    /// Reads the head of the response before anything of it is removed.
+    /// Reads the head of the response before anything of it is removed. `head` is what the client gets, and the script's
+    /// own head says whether the response is stored.
     pub fn read_head(
         &self,
+        ctx: RequestContext<'_>,
         (cache, part): (&PageCache, &SiteCache),
+        route: &RouteInfo,
         effects: &RunEffects,
         head: &ResponseHead,
     ) {
+        let judged = self.judge_head(ctx, part, route);
+        let is_storable = matches!(judged, Some(Ok(_))) && ctx.request.method() == b"GET";
         let visitor = &effects.visitor;
-        let wish = visitor.read_head(cache, part, head, self.included_as_private);
-        // A response has one head.
-        let _ = self.wish.set(wish);
+        visitor.read_head(cache, part, head, is_storable);
+        if let Some(judged) = judged {
+            let judged = match &self.candidate {
+                Ok(candidate) => candidate.judge(judged),
+                Err(why) => Err(*why),
+            };
+            // A response has one head.
+            let _ = self.judged.set(judged);
+        }
+    }
+
+    /// Judges the script's head, if it asks for the response to be stored.
+    fn judge_head(
+        &self,
+        ctx: RequestContext<'_>,
+        part: &SiteCache,
+        route: &RouteInfo,
+    ) -> Option<PrivateJudgement> {
+        let OwnHead { script, wish } = self.head.get()?;
+        let lifetime = wish.lifetime()?;
+        let head = JudgedHead::new(ctx.site, route, script);
+        let storable = head.judge_private(part, self.requested, lifetime);
+        Some(storable.map(|storable| (head, storable)))
     }
 
     /// Returns the verdict on a response that may be stored for its visitor. If a response that is meant for all visitors
     /// is not stored, its request was bypassed for a reason of its own.
-    pub fn verdict(&self, route: &RouteInfo) -> Option<CacheVerdict> {
-        let wish = self.wish.get().copied()?;
-        wish.lifetime()?;
-        let judged = match &self.candidate {
-            Ok(candidate) => candidate.judge(route),
-            Err(why) => Err(*why),
-        };
-        match (judged, wish) {
+    pub fn verdict(&self) -> Option<CacheVerdict> {
+        let wish = self.head.get()?.wish;
+        match (self.judged.get()?, wish) {
             (Ok(()), _) => Some(CacheVerdict::PrivateStored),
-            (Err(why), PrivateWish::Private(_)) => Some(CacheVerdict::Pass(why)),
+            (Err(why), PrivateWish::Private(_)) => Some(CacheVerdict::Pass(*why)),
             (Err(_), _) => None,
         }
     }

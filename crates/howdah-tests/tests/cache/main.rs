@@ -5,6 +5,7 @@ mod disk;
 mod esi;
 #[cfg(feature = "packages")]
 mod esi_symfony;
+mod esi_writes;
 mod flights;
 mod large;
 mod pages;

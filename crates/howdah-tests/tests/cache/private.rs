@@ -40,10 +40,13 @@ case 'poll':
 }
 if (!isset($_GET['plain'])) header('X-LiteSpeed-Cache-Control: private,max-age=' . ($_GET['age'] ?? 600));
 foreach ((array) ($_GET['header'] ?? []) as $line) header($line, false);
+if (isset($_GET['marked'])) { session_cache_limiter(''); header('Surrogate-Control: content="ESI/1.0"'); }
 if (isset($_GET['status'])) http_response_code((int) $_GET['status']);
 if (isset($_GET['slow'])) { require 'GATES'; stand_at('slow'); }
 if (isset($_COOKIE['PHPSESSID']) && !isset($_GET['open'])) {
     session_start();
+    if (isset($_GET['change'])) $_SESSION['version']++;
+    if (isset($_GET['gone'])) { setcookie('x', 'y'); header_remove('Set-Cookie'); }
     echo 'user=', $_SESSION['user'] ?? 'nobody', ' version=', $_SESSION['version'] ?? 0;
 }
 echo ' end', str_repeat('.', (int) ($_GET['long'] ?? 0));
@@ -192,6 +195,35 @@ fn what_the_visitor_writes_is_seen_at_once() {
     // A write of another visitor without a session invalidates what any write invalidates: all pages of the site.
     ask(&fixture, "POST", "/app.php?do=poll", "");
     check_forgotten(&fixture, "/app.php", &bob, "user=bob version=0 end");
+}
+
+/// Only a response that can be stored shows that the script has changed nothing, whatever its headers say.
+#[test]
+fn changed_session_is_seen_unless_the_response_can_be_stored() {
+    let fixture = builder("private-not-storable", "").start();
+    let ann = log_in(&fixture, "ann");
+    let mut version = 0;
+    let mut change = |method: &str, query: &str| {
+        keep(&fixture, "/app.php", &ann);
+        let path = format!("/app.php?do=read&change=1&{query}");
+        ask(&fixture, method, &path, &ann);
+        version += 1;
+        let expected = format!("user=ann version={version} end");
+        check_forgotten(&fixture, "/app.php", &ann, &expected);
+    };
+    for query in [
+        "age=0",
+        "plain=1&header=Cache-Control:public,max-age%3D0,must-revalidate",
+        "status=302",
+        "status=404",
+        "header=Set-Cookie:a%3Db",
+        "header=Vary:*",
+        "gone=1",
+    ] {
+        change("GET", query);
+    }
+    change("OPTIONS", "");
+    change("HEAD", "");
 }
 
 #[cfg(feature = "packages")]
@@ -519,7 +551,12 @@ fn explanation_names_the_visitors_pages_and_why_others_are_not_stored() {
     let fixture = builder("private-explain", "").start();
     let ann = log_in(&fixture, "ann");
     keep(&fixture, "/app.php", &ann);
-    ask(&fixture, "GET", "/app.php?header=Set-Cookie:a%3Db", &ann);
+    ask(
+        &fixture,
+        "GET",
+        "/app.php?open=1&header=Set-Cookie:a%3Db",
+        &ann,
+    );
     // That response has a cookie, but it is not the session's.
     let explain = |path: &str, header: &str| {
         let url = format!("http://example.org{path}");
@@ -532,7 +569,7 @@ fn explanation_names_the_visitors_pages_and_why_others_are_not_stored() {
         text.contains("private page stored: fresh; status 200"),
         "{text}"
     );
-    let text = explain("/app.php?header=Set-Cookie:a%3Db", ann.trim_end());
+    let text = explain("/app.php?open=1&header=Set-Cookie:a%3Db", ann.trim_end());
     assert!(
         text.contains("as a private page") && text.contains("SetCookie"),
         "{text}"
@@ -624,10 +661,38 @@ fn public_page_with_a_private_fragment_needs_no_php() {
     let before = runs(&fixture);
     ask(&fixture, "GET", path, &ann);
     assert_eq!(runs(&fixture), before + 1);
+    // A fragment whose own tags are processed is stored like any other, and forgets nothing.
+    let marked = "/page.php?query=%26plain=1%26header=Cache-Control:private,max-age%253D60%26marked=1&tag=cache-control%3D%27private%27";
+    for _ in 0..4 {
+        ask(&fixture, "GET", marked, &ann);
+    }
+    let before = runs(&fixture);
+    let response = ask(&fixture, "GET", marked, &ann);
+    assert_eq!(response.text(), "<p>hello user=ann version=0 end</p>");
+    ask(&fixture, "GET", "/page.php?query=", &ann);
+    assert_eq!(runs(&fixture), before);
     // What the visitor writes is in the fragment at once.
     ask(&fixture, "GET", "/app.php?do=write", &ann);
     let response = ask(&fixture, "GET", "/page.php?query=", &ann);
     assert_eq!(response.text(), "<p>hello user=ann version=1 end</p>");
+}
+
+#[test]
+fn dry_run_stores_and_serves_no_private_pages() {
+    let fixture = Fixture::named("private-dry")
+        .script("app.php", APPLICATION)
+        .site("cache = \"dry-run\"\n[site.private]")
+        .start();
+    let ann = log_in(&fixture, "ann");
+    for _ in 0..4 {
+        let response = ask(&fixture, "GET", "/app.php", &ann);
+        assert_eq!(
+            cache_status(&response),
+            "Howdah; fwd=bypass; detail=SessionCookie"
+        );
+    }
+    let private = &fixture.status()["cache"]["private"];
+    assert!(private.is_null() || private["pages"] == 0, "{private}");
 }
 
 #[cfg(feature = "packages")]

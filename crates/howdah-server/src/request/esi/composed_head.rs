@@ -8,7 +8,7 @@ use crate::cache::OwnedHeader;
 
 /// Returns whether a header describes the page without its fragments, or addresses other caches.
 fn is_dropped(name: &[u8]) -> bool {
-    const DROPPED: [&[u8]; 13] = [
+    const DROPPED: [&[u8]; 14] = [
         b"accept-ranges",
         b"age",
         b"cache-control",
@@ -16,6 +16,8 @@ fn is_dropped(name: &[u8]) -> bool {
         b"content-length",
         b"content-md5",
         b"digest",
+        // Of Akamai's servers.
+        b"edge-control",
         b"etag",
         b"expires",
         b"last-modified",
@@ -23,8 +25,8 @@ fn is_dropped(name: &[u8]) -> bool {
         b"repr-digest",
         b"surrogate-control",
     ];
-    // `CDN-Cache-Control` (RFC 9213), and the same with the name of a CDN.
-    const TARGETED: &[u8] = b"cdn-cache-control";
+    // `CDN-Cache-Control` and the headers that address one cache (RFC 9213), such as `Akamai-Cache-Control`.
+    const TARGETED: &[u8] = b"-cache-control";
     let ends = name.len().checked_sub(TARGETED.len());
     ends.is_some_and(|at| name[at..].eq_ignore_ascii_case(TARGETED))
         || DROPPED.iter().any(|known| name.eq_ignore_ascii_case(known))
@@ -83,6 +85,8 @@ mod tests {
             ("Cache-Control", "public, s-maxage=600"),
             ("CDN-Cache-Control", "max-age=600"),
             ("Cloudflare-CDN-Cache-Control", "max-age=600"),
+            ("Akamai-Cache-Control", "max-age=600"),
+            ("Edge-Control", "cache-maxage=10m"),
             ("Surrogate-Control", "content=\"ESI/1.0\""),
             ("Expires", "0"),
             ("Vary", "Accept"),

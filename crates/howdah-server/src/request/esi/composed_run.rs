@@ -2,9 +2,13 @@
 //! waited for, so the client reads it meanwhile, and the page cache learns from the header whether the page can be
 //! stored. The fragments run at the same time and are inserted in order.
 //!
-//! The page's own script is read while its fragments run, up to [`MAX_WAITING_BYTES`]: a script that had to wait for a
-//! fragment would occupy the process that the fragment needs. A fragment that is not inserted yet writes to a file when
-//! it is long, like any response to a slow client.
+//! The header of a script's response is passed on before its first fragment is requested: with it, the page cache
+//! invalidates what the script has written, so no fragment is older than its page.
+//!
+//! The page's own script is read to its end while its fragments run, and what does not fit into memory waits in a file.
+//! The script never waits for a fragment, because it may hold what the fragment needs: the process, or the lock of the
+//! visitor's session. A fragment that is not inserted yet writes to a file when it is long, like any response to a slow
+//! client.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -27,10 +31,13 @@ use crate::cache::header_slices;
 use crate::failure::Failure;
 use crate::script::head::{SendFile, instructions};
 use crate::script::pump::ResponseOutcome;
+use crate::script::spill::{SpillError, SpillFile};
 
-/// How many bytes of a page wait in memory for the fragments before them; fewer if memory is short. Beyond that, the
-/// page's script has to wait.
+/// How many bytes of a page wait in memory for the fragments before them; fewer if memory is short. The rest waits in a
+/// file.
 const MAX_WAITING_BYTES: usize = 8 << 20;
+/// How many bytes are taken from that file at once.
+const REFILL_BYTES: usize = 64 << 10;
 
 /// The page, and the fragments that have been requested for it.
 pub(super) struct ComposedRun<'a> {
@@ -46,6 +53,8 @@ pub(super) struct ComposedRun<'a> {
     queue: VecDeque<Piece>,
     /// How much memory the queue needs: its texts and its pieces themselves.
     waiting: usize,
+    /// What the script has written after the texts in the queue, not parsed yet.
+    rest: Option<SpillFile>,
     /// How many fragments the page has had so far; the number of the next one.
     includes: usize,
     /// The fragments in the queue that have not been requested, in order.
@@ -53,6 +62,8 @@ pub(super) struct ComposedRun<'a> {
     /// The fragments in the queue that have been requested, in order: at most as many as one page may request. A
     /// fragment that is in neither list inserts nothing.
     requested: VecDeque<Include<'a>>,
+    /// Whether the header has been sent, so fragments may be requested.
+    has_begun: bool,
     /// Whether the header or text has been passed on since the last flush.
     unflushed: bool,
     /// Why the page cannot be completed.
@@ -67,7 +78,9 @@ enum PageState {
     Unchanged,
     /// More of the page will arrive.
     Composing,
-    /// The page has ended.
+    /// The script has ended, but a part of the page may be in the file.
+    Written,
+    /// The whole page is in the queue.
     Ended,
 }
 
@@ -128,9 +141,11 @@ impl<'a> ComposedRun<'a> {
             parser: EsiParser::default(),
             queue: VecDeque::new(),
             waiting: 0,
+            rest: None,
             includes: 0,
             unrequested: VecDeque::new(),
             requested: VecDeque::new(),
+            has_begun: false,
             unflushed: true,
             failure: None,
         }
@@ -168,6 +183,8 @@ impl<'a> ComposedRun<'a> {
         let mut run = ComposedRun {
             head: Some(head),
             state: PageState::Ended,
+            // A stored page has written nothing.
+            has_begun: true,
             ..ComposedRun::new(ctx, rules)
         };
         if !run.has_no_body() {
@@ -203,18 +220,21 @@ impl<'a> ComposedRun<'a> {
         }
     }
 
-    /// Returns whether the next fragment has yet to be polled, without which it cannot wake the task.
-    fn has_unpolled_fragment(&self) -> bool {
+    /// Returns the fragment that has to be inserted before anything else can be passed on.
+    fn next_fragment(&self) -> Option<&Include<'a>> {
         let Some(Piece::Include { number, .. }) = self.queue.front() else {
-            return false;
+            return None;
         };
-        match self.requested.front() {
-            Some(include) if include.number == *number => {
-                matches!(&include.state, IncludeState::Requested { fragment, .. } if !fragment.has_begun())
-            }
-            // It has not been requested only if the turn is over, and then the task has been woken.
-            _ => false,
-        }
+        let mut first = [&self.requested, &self.unrequested].into_iter();
+        first.find_map(|list| list.front().filter(|include| include.number == *number))
+    }
+
+    /// Returns whether the next fragment has yet to be polled, without which it cannot wake the task. If it has not been
+    /// requested, the turn is over, and the task has been woken.
+    fn has_unpolled_fragment(&self) -> bool {
+        self.next_fragment().is_some_and(|include| {
+            matches!(&include.state, IncludeState::Requested { fragment, .. } if !fragment.has_begun())
+        })
     }
 
     fn has_no_body(&self) -> bool {
@@ -276,14 +296,30 @@ impl<'a> ComposedRun<'a> {
 
     /// Reads the page's script as far as possible. Returns an event to pass on at once.
     fn poll_source(&mut self, cx: &mut Context<'_>) -> Result<Option<RunEvent>, ExecError> {
-        while let Some(source) = &mut self.source
-            && self.state != PageState::Ended
-            && self.waiting < allowance(MAX_WAITING_BYTES)
-        {
+        while self.state != PageState::Ended {
             if turn::is_over() {
                 cx.waker().wake_by_ref();
                 break;
             }
+            let is_full = self.waiting >= self.max_waiting_bytes();
+            if !is_full && self.rest.is_some() {
+                self.refill()?;
+                continue;
+            }
+            // Only a fragment makes the page wait in a file. Other pieces are passed on first.
+            if is_full && (self.state == PageState::Written || self.next_fragment().is_none()) {
+                break;
+            }
+            if self.state == PageState::Written {
+                let mut parts = Vec::new();
+                self.parser.finish(&mut parts);
+                self.enqueue(parts.into_iter());
+                self.state = PageState::Ended;
+                break;
+            }
+            let Some(source) = &mut self.source else {
+                break;
+            };
             let Poll::Ready(event) = source.poll_event(cx)? else {
                 break;
             };
@@ -292,18 +328,12 @@ impl<'a> ComposedRun<'a> {
                     self.decide(&mut head);
                     return Ok(Some(RunEvent::Head(head)));
                 }
-                RunEvent::Body(bytes) => {
-                    let mut parts = Vec::new();
-                    self.parser.push(&bytes, &mut parts);
-                    self.enqueue(parts.into_iter());
-                }
+                RunEvent::Body(bytes) if is_full => self.keep(&bytes)?,
+                RunEvent::Body(bytes) => self.parse(&bytes),
+                // What is in the file waits for a fragment, whether it is flushed or not.
+                RunEvent::Flush if is_full => {}
                 RunEvent::Flush => self.push(Piece::Flush),
-                RunEvent::End => {
-                    let mut parts = Vec::new();
-                    self.parser.finish(&mut parts);
-                    self.enqueue(parts.into_iter());
-                    self.state = PageState::Ended;
-                }
+                RunEvent::End => self.state = PageState::Written,
                 // The page cache handles this event.
                 RunEvent::Effect => {}
                 event @ RunEvent::Informational(_) => return Ok(Some(event)),
@@ -312,9 +342,64 @@ impl<'a> ComposedRun<'a> {
         Ok(None)
     }
 
+    fn parse(&mut self, bytes: &Bytes) {
+        let mut parts = Vec::new();
+        self.parser.push(bytes, &mut parts);
+        self.enqueue(parts.into_iter());
+    }
+
+    fn max_waiting_bytes(&self) -> usize {
+        match self.ctx.config.pump.buffers.response_spill {
+            0 => MAX_WAITING_BYTES,
+            _ => allowance(MAX_WAITING_BYTES),
+        }
+    }
+
+    /// Appends what the script has written to the file.
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), ExecError> {
+        let pump = &self.ctx.config.pump;
+        let size = self.rest.as_ref().map_or(0, SpillFile::size) + bytes.len() as u64;
+        if size > pump.buffers.response_spill {
+            return Err(self.fail("it exceeds limits.response_spill"));
+        }
+        let file = match self.rest.take() {
+            Some(file) => Ok(file),
+            None => SpillFile::create(&pump.buffers.directory, &pump.room),
+        };
+        let appended = file.and_then(|mut file| file.append(bytes).map(|()| file));
+        self.rest = Some(appended.map_err(|error| self.fail(&error.to_string()))?);
+        Ok(())
+    }
+
+    /// Parses the next bytes of the file.
+    fn refill(&mut self) -> Result<(), ExecError> {
+        let Some(file) = &mut self.rest else {
+            return Ok(());
+        };
+        let bytes = file.take(REFILL_BYTES);
+        if file.pending() == 0 {
+            self.rest = None;
+        }
+        match bytes {
+            Ok(bytes) => self.parse(&bytes),
+            Err(error) => return Err(self.fail(&SpillError::Failed(error).to_string())),
+        }
+        Ok(())
+    }
+
+    /// Fails the page because the rest of it cannot be kept. The caller replaces the error by the failure.
+    fn fail(&mut self, why: &str) -> ExecError {
+        let include = self.next_fragment().map(|include| shown(&include.tag.src));
+        self.failure = Some(Failure::EsiFailed {
+            url: include.unwrap_or_default().into(),
+            why: format!("the rest of the page could not be kept while it waited: {why}").into(),
+        });
+        ExecError::ResponseMissing
+    }
+
     /// Requests fragments, as many as may run at once, and advances those that run.
     fn poll_fragments(&mut self, cx: &mut Context<'_>) {
-        if self.has_no_body() {
+        if self.has_no_body() || !self.has_begun {
             return;
         }
         let mut running = 0;
@@ -374,6 +459,7 @@ impl<'a> ComposedRun<'a> {
                         FragmentState::Pending => {
                             // What is known already is on its way while the fragment runs.
                             let flush = std::mem::take(&mut self.unflushed);
+                            self.has_begun |= flush;
                             return flush.then_some(Ok(RunEvent::Flush));
                         }
                     }
@@ -493,7 +579,10 @@ impl<'a> Include<'a> {
         }
         self.state = IncludeState::Failed(Failure::EsiFailed {
             url: shown(&url).into(),
-            why: why.clone(),
+            why: format!(
+                "{why}; the page is sent without the fragment if its tag has onerror=\"continue\""
+            )
+            .into(),
         });
         FragmentState::Failed(why)
     }
