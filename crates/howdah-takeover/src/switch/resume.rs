@@ -6,7 +6,6 @@ use super::failure::SwitchFailure;
 use super::howdah::stop_soon;
 use super::ports::Recipient;
 use super::run::{Run, TICK, WatchEnd, by_hand, is_running};
-use super::service;
 use super::state::{Phase, RollbackReason, SwitchState};
 
 /// The pause before Howdah is started again after it has exited.
@@ -18,7 +17,7 @@ impl Run {
     /// # Errors
     /// The failure of a step.
     pub fn resume(&mut self, state: &mut SwitchState) -> Result<(), SwitchFailure> {
-        let rebooted = state.is_of_earlier_boot();
+        let rebooted = state.enter_present_boot();
         let because = |reason: RollbackReason, message: &str| (reason, message.to_owned());
         match state.phase {
             Phase::RolledBack => Ok(()),
@@ -28,8 +27,7 @@ impl Run {
                 self.serve(state)
             }
             _ if rebooted => {
-                // No process of the switch exists any more, and the machine has started the old servers.
-                state.howdah = None;
+                // The machine has started the old servers.
                 let message = "the machine was started again before the switch was complete";
                 self.note_rollback(state, because(RollbackReason::RolledBackReboot, message))
             }
@@ -47,7 +45,7 @@ impl Run {
         if is_running(state.howdah) {
             self.progress.line("the watch continues");
             self.watch_on(state)?;
-            if state.phase == Phase::Kept && service::manages(&self.plan) {
+            if state.phase == Phase::Kept && state.is_managed() {
                 return self.serve(state);
             }
             return Ok(());
@@ -81,8 +79,8 @@ impl Run {
         while !self.is_cancelled() {
             self.progress.line("Howdah does not run, and is started");
             let Err(failure) = self.start_howdah(state) else {
-                for port in &state.ports {
-                    port.direct_to(Recipient::Howdah)?;
+                if let Err(failure) = self.direct_all(state, Recipient::Howdah) {
+                    self.progress.line(&failure.to_string());
                 }
                 return Ok(true);
             };
