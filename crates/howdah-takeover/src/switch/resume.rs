@@ -66,7 +66,9 @@ impl Run {
                 // Howdah has exited; the next round starts it.
                 Some(WatchEnd::Worse(RollbackReason::RolledBackExit, _)) => {}
                 Some(WatchEnd::Worse(reason, message)) => {
-                    return self.return_to_old_servers(state, (reason, message));
+                    if !self.still_serves(state, (reason, message))? {
+                        return Ok(());
+                    }
                 }
                 Some(WatchEnd::Interrupted) => return Ok(()),
                 Some(WatchEnd::Passed) | None => std::thread::sleep(TICK),
@@ -74,7 +76,7 @@ impl Run {
         }
     }
 
-    /// Starts Howdah until it serves. Returns false if this process is to exit or to roll back instead.
+    /// Starts Howdah until it serves. Returns false if this process is to exit instead.
     fn restart(&mut self, state: &mut SwitchState) -> Result<bool, SwitchFailure> {
         while !self.is_cancelled() {
             self.progress.line("Howdah does not run, and is started");
@@ -88,9 +90,22 @@ impl Run {
             state.howdah.take().into_iter().for_each(stop_soon);
             std::thread::sleep(RESTART_PAUSE);
         }
-        if self.lock.is_rollback_requested() {
-            self.return_to_old_servers(state, by_hand())?;
+        match self.lock.is_rollback_requested() {
+            true => self.still_serves(state, by_hand()),
+            false => Ok(false),
         }
-        Ok(false)
+    }
+
+    /// Rolls back. Returns whether Howdah is to serve nevertheless, because an old server does not start.
+    fn still_serves(
+        &mut self,
+        state: &mut SwitchState,
+        reason: (RollbackReason, String),
+    ) -> Result<bool, SwitchFailure> {
+        match self.return_to_old_servers(state, reason) {
+            // The failure has been printed.
+            Err(_) if state.phase == Phase::Kept => Ok(true),
+            result => result.map(|()| false),
+        }
     }
 }
