@@ -33,10 +33,12 @@ const POLL: Duration = Duration::from_millis(20);
 const LOG_FILE: &str = "howdah.log";
 /// The directory for files that a restart of the machine removes (file-hierarchy(7)).
 const RUNTIME_DIRECTORY: &str = "/run";
-/// What a service has and the shell of an administrator may not have: the umask with which services start, and enough
-/// descriptors, as in the unit. `LISTEN_PID` is the id of the process, which only the process itself knows
-/// (sd_listen_fds(3)).
-const START_SCRIPT: &str = "umask 022; ulimit -Sn 65536 2>/dev/null || ulimit -n 65536 2>/dev/null; LISTEN_PID=$$ exec \"$@\"";
+/// What a service has and the shell of an administrator may not have: the umask with which services start, and as many
+/// descriptors as in the unit, or as many as are allowed. `LISTEN_PID` is the id of the process, which only the process
+/// itself knows (sd_listen_fds(3)).
+const START_SCRIPT: &str = "umask 022
+{ ulimit -Sn 65536 || ulimit -n 65536 || ulimit -Sn \"$(ulimit -Hn)\"; } 2>/dev/null
+LISTEN_PID=$$ exec \"$@\"";
 /// The name of the socket to which Howdah reports that it is ready (sd_notify(3)).
 const READY_SOCKET: &str = "ready.sock";
 
