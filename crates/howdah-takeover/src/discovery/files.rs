@@ -98,7 +98,7 @@ mod tests {
             tail.lines().map(|(at, line)| (at, text(line))).collect()
         };
         let three = (9, "three".to_owned());
-        assert_eq!(lines(9), [three.clone()]);
+        assert_eq!(lines(9), std::slice::from_ref(&three));
         let all = [(0, "one".to_owned()), (4, "two".to_owned()), three];
         assert_eq!(lines(99), all);
     }

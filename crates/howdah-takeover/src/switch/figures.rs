@@ -167,14 +167,15 @@ pub struct LogPart {
 impl LogPart {
     /// Returns the parts that begin at the present ends of the logs, together with those of `earlier` that still exist.
     pub fn begin(plan: &Plan, earlier: &[LogPart]) -> Vec<LogPart> {
-        let now = access_logs(plan).filter_map(|path| {
-            let (inode, length) = inode_and_length(path)?;
-            Some(LogPart {
+        let now = access_logs(plan).map(|path| {
+            // A log that does not exist yet is like one that is rotated.
+            let (inode, length) = inode_and_length(path).unwrap_or_default();
+            LogPart {
                 path: path.to_owned(),
                 inode,
                 from: length,
                 to: None,
-            })
+            }
         });
         let exists = |part: &&LogPart| {
             inode_and_length(&part.path).is_some_and(|(inode, _)| inode == part.inode)
