@@ -5,6 +5,8 @@
 #   scripts/in-root.sh NAME COMMAND [ARGUMENT...]
 #   scripts/in-root.sh debian-13 env PHP_CONFIG=php-config8.4 scripts/run-tests.py    the test suite on Debian 13
 #
+# The programs that scripts/setup-tools.sh has installed are there as well.
+#
 # If PHP_CONFIG is set, cargo builds howdah-php again for the PHP of the root. The script must run as the user root.
 set -eu
 root=$1
@@ -35,5 +37,5 @@ exec unshare --mount --propagation private sh -euc '
     mount --rbind /dev "$root/dev"
     exec chroot "$root" env -C "$directory" "$@"
 ' in-root "$target/php-roots/$root" "$directory" "$PWD" "$target" "${CARGO_HOME:-$HOME/.cargo}" \
-    "${RUSTUP_HOME:-$HOME/.rustup}" -- \
+    "${RUSTUP_HOME:-$HOME/.rustup}" "${HOWDAH_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/howdah}" -- \
     PATH="${CARGO_HOME:-$HOME/.cargo}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" "$@"

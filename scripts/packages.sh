@@ -7,6 +7,8 @@
 # The package contains the library for this release's PHP. PHP_LIBRARIES=DIRECTORY adds the libraries in DIRECTORY, which
 # scripts/php-library.sh has built for other PHPs, so that the payload fits images with these PHPs.
 #
+# `scripts/arm64.sh scripts/packages.sh` builds the packages for 64-bit ARM.
+#
 # For tests, PROFILE=dev uses the programs of `make test`, and REVISION=2 gives the same packages a higher version.
 # Needs the packages of `scripts/setup-debian.sh packages`, and a Rust toolchain.
 set -eu
@@ -46,7 +48,9 @@ howdah ($version~$release) $release; urgency=medium
 EOF
 
 [ "${PROFILE:-release}" = release ] || export DEB_BUILD_OPTIONS=noautodbgsym
-CARGO_TARGET_DIR=$target SOURCE=$source dpkg-buildpackage --build=binary --no-sign --no-check-builddeps
+architecture=
+case ${CARGO_BUILD_TARGET-} in aarch64-*) architecture=arm64 ;; esac
+CARGO_TARGET_DIR=$target SOURCE=$source dpkg-buildpackage ${architecture:+"--host-arch=$architecture"} --build=binary --no-sign --no-check-builddeps
 rm -f "$out"/*.deb
 mv "$work"/*.deb "$out"
 (cd "$out" && sha256sum ./*.deb >SHA256SUMS)

@@ -8,10 +8,12 @@
 #   8.2 8.3 8.4 8.5 8.6      the PHP of a distribution, in a root for chroot(8)
 #   8.3-zts 8.5-zts          a thread-safe PHP, compiled from the source package of such a distribution: NAME/opt/php
 #   debian-13                a whole Debian 13, with everything that the test suite needs; only made if you name it
+#   8.2-arm64                the PHP of Debian 12 for 64-bit ARM, whose programs QEMU runs; only made if you name it
 #   amazon-2-8.3 amazon-2023-8.4 alma-9-8.5
 #                            the PHP of another distribution, from npm: NAME/native/php, its extensions in NAME/conf.d
 #
-# scripts/in-root.sh runs a command in a root of the first kind and in debian-13.
+# scripts/in-root.sh runs a command in a root of the first kind, in debian-13 and in 8.2-arm64, for which scripts/arm64.sh
+# compiles.
 #
 # amazon-2-8.3 lacks the extension posix, so some tests of howdah-php fail.
 #
@@ -90,7 +92,16 @@ ubuntu_keys() {
     dpkg -x "$roots"/lists/trixie/ubuntu-keyring_*.deb "$roots/keys"
 }
 
-# Makes a root with a distribution's PHP: distribution SERIES RELEASE
+# Lets the kernel run programs for 64-bit ARM with QEMU, in every root, as systemd does for the package's settings.
+emulate_arm64() {
+    need qemu-user-static
+    need arch-test
+    formats=/proc/sys/fs/binfmt_misc
+    [ -e $formats/register ] || mount -t binfmt_misc binfmt_misc $formats
+    [ -e $formats/qemu-aarch64 ] || cat /usr/lib/binfmt.d/qemu-aarch64.conf >$formats/register
+}
+
+# Makes a root with a distribution's PHP: distribution SERIES RELEASE [ARCHITECTURE]
 distribution() {
     need mmdebstrap
     suite=$2
@@ -105,7 +116,8 @@ distribution() {
     sources_of "$2" deb >"$roots/$name.list"
     # The headers' package is only unpacked, because it depends on compilers. A mirror of unstable may be older than its
     # lists are valid.
-    logged mmdebstrap --mode=root --variant=essential --format=directory --include="$packages" \
+    logged mmdebstrap --mode=root ${3:+"--architectures=$3"} --variant=essential --format=directory \
+        --include="$packages" \
         --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Check-Valid-Until "false"' \
         --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/i18n/*' \
@@ -206,6 +218,7 @@ make_root() {
         8.5) distribution 8.5 resolute ;;
         8.6) distribution 8.6 experimental ;;
         debian-13) system trixie ;;
+        8.2-arm64) distribution 8.2 bookworm arm64 ;;
         8.3-zts) thread_safe 8.3 noble ;;
         8.5-zts) thread_safe 8.5 resolute ;;
         amazon-2-8.3) npm_package 8.3 @libphp/amazon-linux-2-v83 ;;
@@ -224,6 +237,8 @@ mkdir -p "$roots"
 # shellcheck disable=SC2086 # One argument for each name.
 [ $# -gt 0 ] || set -- $names
 for name in "$@"; do
+    # The kernel forgets this when the machine is restarted.
+    case $name in *-arm64) emulate_arm64 ;; esac
     [ ! -e "$roots/$name.complete" ] || continue
     say "making $name"
     rm -rf "${roots:?}/$name"

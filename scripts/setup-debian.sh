@@ -45,7 +45,7 @@ test="curl openssl pebble strace valgrind python3 python3-venv python3-jsonschem
   phpmyadmin dbconfig-no-thanks
   php-symfony-framework-bundle php-symfony-twig-bundle php-symfony-security-bundle
   php-symfony-messenger php-symfony-redis-messenger php-laravel-framework php-psr-simple-cache
-  php-symfony-form php-symfony-validator php-symfony-security-csrf php-symfony-mime
+  php-symfony-form php-symfony-validator php-symfony-security-csrf php-symfony-mime composer
   wrk prometheus rsyslog
   chromium nodejs"
 

@@ -184,7 +184,7 @@ impl PhpHeaders {
     }
 }
 
-/// Returns the value of `#define NAME value` in a header, or an empty text.
+/// Returns the value of `#define NAME value` in a header, or an empty string.
 fn defined<'a>(header: &'a str, name: &str) -> &'a str {
     let value = |line: &'a str| {
         let rest = line.trim_start().strip_prefix("#define")?.trim_start();

@@ -21,7 +21,7 @@ install -m 644 "$here/howdah.toml" /etc/howdah/howdah.toml
 for kind in cgi cli; do
     install -m 644 "$here/php.ini" "/etc/php/$php/$kind/conf.d/90-howdah.ini"
 done
-# This directory belongs to root. The server runs as another user, so its scripts can read the directory but not change it.
+# Root owns this directory. The server runs as another user, so its scripts can read the directory but not change it.
 install -d /var/cache/howdah/opcache
 install -d /app
 

@@ -70,8 +70,8 @@ impl fmt::Display for OwnerUnchanged {
     }
 }
 
-/// Creates the directory, because the process that orders certificates cannot create it there, and gives it away if it
-/// is root's. Does nothing if this process is not root.
+/// Creates the directory, because the process that orders certificates cannot create it there, and changes the owner of
+/// the directory if the owner is root. Does nothing if this process is not root.
 ///
 /// # Errors
 /// Fails with the reason why the directory stays root's.
@@ -154,7 +154,7 @@ fn first_impassable_directory(directory: &Path, user: u32, group: u32) -> Option
     there.ancestors().find(is_closed).map(Path::to_owned)
 }
 
-/// Gives the directory away with all of root's files in it, or changes nothing.
+/// Changes the owner of the directory and of all of root's files in it, or changes nothing.
 fn change_owner(directory: &Path, user: u32, group: u32) -> io::Result<()> {
     let given =
         safe_path::give_away_root_files(directory, &SUBDIRECTORIES, user, group).and_then(|()| {

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 /// The time limit of one request, from the name look-up to the end of the response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The maximum length of a response in bytes. A certificate chain has about 10 KB.
+/// The maximum length of a response in bytes. A certificate chain is about 10 KB long.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
 type FullResponse = Response<Full<Bytes>>;

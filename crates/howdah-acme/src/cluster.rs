@@ -25,7 +25,7 @@ const GONE_AFTER_SECONDS: u64 = 3600;
 /// The modification time of a directory.
 type DirectoryStamp = Option<(i64, i64)>;
 
-/// This process among those that share a directory. It leaves when it is dropped.
+/// The membership of this process among those that share a directory. Dropping the value ends the membership.
 #[derive(Debug)]
 pub struct DirectoryPeers {
     store: CertificateStore,

@@ -46,6 +46,8 @@ applications! {
     Backdrop = "backdrop",
     /// Symfony, the framework of symfony.com.
     Symfony = "symfony",
+    /// CakePHP, the framework of cakephp.org.
+    CakePhp = "cakephp",
     /// Nextcloud, the file server of nextcloud.com.
     Nextcloud = "nextcloud",
     /// Magento, the shop of magento.com.

@@ -47,14 +47,14 @@ pub struct KnownApplication {
 pub struct KnownLayout {
     /// The application that is installed in this layout.
     pub application: Application,
-    /// Paths that are refused in every layout of the application.
+    /// Patterns of the files that are refused in every layout of the application.
     common_denials: &'static [&'static str],
     /// Where the files of the application are, and what its site needs.
     pub layout: &'static ApplicationLayout,
 }
 
 impl KnownLayout {
-    /// Returns the patterns of the paths that are refused: globs, and regular expressions, which begin with `^`.
+    /// Returns the patterns of the files that are refused: globs, and regular expressions, which begin with `^`.
     pub fn denials(self) -> impl Iterator<Item = &'static str> {
         self.common_denials.iter().chain(&self.layout.deny).copied()
     }

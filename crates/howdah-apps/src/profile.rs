@@ -17,7 +17,7 @@ pub struct ApplicationProfile {
     /// The memory to plan for a PHP process that runs the application, in MiB, if the file has an estimate.
     #[serde(default)]
     pub child_memory_mib: Option<u64>,
-    /// Paths that are refused in every layout, before those of the layout.
+    /// Patterns of the files that are refused in every layout, before those of the layout.
     #[serde(default)]
     pub(crate) deny: Vec<&'static str>,
     /// The layouts in which the application is installed, the more specific ones first.
@@ -61,10 +61,14 @@ pub struct ApplicationLayout {
     /// Prefixes that always go to the front controller, although files exist there: the application's code and content.
     #[serde(default)]
     pub controller_prefixes: Vec<&'static str>,
+    /// Prefixes of paths at which the application has no pages: only files are sent from there.
+    #[serde(default)]
+    pub only_files: Vec<&'static str>,
     /// The longest request body in bytes, if it differs from the default.
     #[serde(default)]
     pub max_body_size: Option<u64>,
-    /// Patterns of the paths that are refused: globs, and regular expressions, which begin with `^`.
+    /// Patterns of the files that are neither sent nor run: globs, and regular expressions, which begin with `^`. A glob
+    /// that ends in `**.php` means scripts with any extension of PHP. The pages of the application may have such paths.
     #[serde(default)]
     pub(crate) deny: Vec<&'static str>,
     /// Paths that are redirected to others, such as those by which clients find a service.
@@ -78,15 +82,19 @@ pub struct ApplicationLayout {
     pub headers: Vec<LayoutHeader>,
 }
 
-/// A permanent redirect.
+/// A permanent redirect, or a temporary one for the clients of one kind.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayoutRedirect {
     /// The path that is redirected, with all paths below it. It is relative to the site's root, even if the application
-    /// is in a subfolder.
+    /// is in a subfolder. With `user_agent`, only this path is redirected, and it is relative to the application's
+    /// directory.
     pub from: &'static str,
     /// The path of the destination, relative to the application's directory.
     pub to: &'static str,
+    /// The `User-Agent` of the clients that are redirected: a text in which `*` matches any text.
+    #[serde(default)]
+    pub user_agent: Option<&'static str>,
 }
 
 /// A script for requests that name no file.

@@ -58,6 +58,7 @@ fn layouts_name_files_and_paths() {
             .chain(layout.redirects.iter().flat_map(|to| [to.from, to.to]))
             .chain(layout.headers.iter().map(|header| header.below))
             .chain(layout.controller_prefixes.iter().copied())
+            .chain(layout.only_files.iter().copied())
             .chain(layout.front_controller);
         for path in paths {
             assert!(path.starts_with('/'), "{file}: {path}");

@@ -1,4 +1,4 @@
-//! `Cache-Control` (RFC 9111 §5.2), the targeted headers that take precedence over it (RFC 9213), and nginx'
+//! `Cache-Control` (RFC 9111 §5.2), the targeted headers that take precedence over it (RFC 9213), and nginx's
 //! `X-Accel-Expires`, each as one set of directives. This module says what the headers contain, not what follows from
 //! it.
 

@@ -370,6 +370,8 @@ impl Generations {
             }
         };
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
+        // Read again under the lock: a purge by name may have been folded into a purge of the site meanwhile.
+        worse(self.site_purges().validity(born));
         let mut name = Vec::with_capacity(key.len() + 1);
         let target = canonical(target_of(key));
         // A purge of a path names either one query or all queries of the path.
@@ -403,6 +405,8 @@ impl Generations {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     fn key(target: &str) -> Vec<u8> {
@@ -568,6 +572,33 @@ mod tests {
             generations.validity_of(born, b"/a", &tags(&["t"])),
             PageValidity::Purged
         );
+    }
+
+    #[test]
+    fn purged_page_stays_purged_while_names_are_folded() {
+        let generations = Generations::default();
+        let born = generations.now();
+        generations.purge(&Purge::Tag(b"post-1".to_vec()), Force::Hard);
+        let reads = AtomicU64::new(0);
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let reader = threads.spawn(|| {
+                let (key, tags) = (key("/a"), tags(&["post-1"]));
+                while !ended.load(Ordering::SeqCst) {
+                    let validity = generations.validity_of(born, &key, &tags);
+                    assert_eq!(validity, PageValidity::Purged);
+                    reads.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            // The reader waits for the lock while the tag is folded, and has read the purges of the site before.
+            while reads.load(Ordering::SeqCst) == 0 && !reader.is_finished() {
+                std::thread::yield_now();
+            }
+            for n in 0..=MAX_NAMED_PURGES {
+                generations.purge(&Purge::Tag(n.to_string().into_bytes()), Force::Hard);
+            }
+            ended.store(true, Ordering::SeqCst);
+        });
     }
 
     #[test]

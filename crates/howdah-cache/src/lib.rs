@@ -21,6 +21,7 @@
 //!   [`store`]: where it is stored.
 //! - [`serve`]: conditional requests and ranges, whose grammar is [`byte_range`]; [`status`]: `Cache-Status`.
 //! - [`esi`]: edge side includes: tags in a page that are processed for each delivery.
+//! - [`vary`]: cookies and kinds of browsers that shared pages vary by.
 //! - [`visitor`]: whom a request comes from, for private pages ([`store::private`]).
 //! - [`compare`]: whether a fresh render equals the stored page.
 //!
@@ -50,6 +51,7 @@ pub mod serve;
 pub mod status;
 pub mod store;
 pub mod tags;
+pub mod vary;
 pub mod visitor;
 
 /// Milliseconds of Unix time.

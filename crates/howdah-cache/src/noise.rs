@@ -30,7 +30,7 @@ pub fn is_noise<'a>(
         })
 }
 
-/// Returns whether a text matches a pattern, in which `*` at the beginning or end matches any text.
+/// Returns whether a string matches a pattern, in which `*` at the beginning or end matches any text.
 pub fn matches_pattern(pattern: &str, text: &[u8]) -> bool {
     let pattern = pattern.as_bytes();
     let (pattern, before) = match pattern.strip_prefix(b"*") {
@@ -85,6 +85,23 @@ mod tests {
                 false,
             ),
             ("wp_posts", &[("post_type", "revision")], true),
+            (
+                "wp_options",
+                &[("option_name", "litespeed.crawler._summary")],
+                true,
+            ),
+            (
+                "wp_options",
+                &[("option_name", "litespeed.purge.queue")],
+                false,
+            ),
+            (
+                "wp_options",
+                &[("option_name", "litespeed.conf.esi")],
+                false,
+            ),
+            ("wp_litespeed_crawler", &[], true),
+            ("wp_litespeed_url", &[], false),
         ] {
             assert_eq!(noise("wordpress", table, values), is, "{table} {values:?}");
         }

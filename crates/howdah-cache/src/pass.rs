@@ -61,6 +61,8 @@ pub enum Pass {
     ForwardedUrl,
     /// The client accepts only JSON.
     OtherRepresentation,
+    /// The headers disagree whether the browser is a mobile one, which decides about pages with `cache_vary_mobile`.
+    UnclearBrowser,
     /// The request asks to upgrade the connection.
     Upgrade,
     /// With `cache = "dry-run"`, nothing is served from the cache.
@@ -85,7 +87,7 @@ pub enum Pass {
     Status,
     /// The response has `Vary: *`, so it matches no other request.
     VaryStar,
-    /// The response varies by a header with too many values (`User-Agent`, `Cookie` …).
+    /// The response varies by a header with too many values (`User-Agent`, `Cookie` …), or by something that the key does not contain (`X-LiteSpeed-Vary`).
     VaryUnbounded,
     /// The response has status 206 (RFC 9111 §3.3).
     PartialContent,
@@ -169,6 +171,7 @@ impl Pass {
                 | Pass::OldProtocol
                 | Pass::ForwardedUrl
                 | Pass::OtherRepresentation
+                | Pass::UnclearBrowser
                 | Pass::Upgrade
                 | Pass::DryRun
                 | Pass::NoLease

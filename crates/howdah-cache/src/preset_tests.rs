@@ -98,6 +98,10 @@ fn dashboard_link_writes_and_heartbeat_does_not() {
         FormBody::Absent
     ));
     assert!(w.is_noise(b"/wp-login.php", None, FormBody::Absent));
+    let vary = b"/wp-content/plugins/litespeed-cache/guest.vary.php";
+    assert!(w.is_noise(vary, None, FormBody::Absent));
+    let crawl = Some(&b"action=async_litespeed&litespeed_type=crawler"[..]);
+    assert!(w.is_noise(ajax, crawl, FormBody::Absent));
     assert!(!w.is_noise(b"/wp-comments-post.php", None, FormBody::Absent));
 }
 

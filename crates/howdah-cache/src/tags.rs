@@ -31,6 +31,10 @@ pub const TAG_HEADERS: [&[u8]; 10] = [
     b"x-drupal-cache-max-age",
 ];
 
+/// The header by which LiteSpeed's server tells that a response comes from its cache. The LiteSpeed Cache plugin for
+/// WordPress reads it.
+pub const LITESPEED_STATUS: &[u8] = b"X-LiteSpeed-Cache";
+
 /// Returns whether a header addresses this cache alone, whatever is in front of it: LiteSpeed's, which its own server
 /// removes as well, and Howdah's.
 pub fn is_instruction(name: &[u8]) -> bool {
@@ -39,7 +43,8 @@ pub fn is_instruction(name: &[u8]) -> bool {
     let begins = name
         .get(..LITESPEED.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(LITESPEED));
-    begins || OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other))
+    (begins && !name.eq_ignore_ascii_case(LITESPEED_STATUS))
+        || OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
 /// The tags of a page: each once, within the limits.
@@ -197,7 +202,12 @@ mod tests {
         for name in ["X-LiteSpeed-Purge2", "x-litespeed-vary", "lsc-cookie"] {
             assert!(is_instruction(name.as_bytes()), "{name}");
         }
-        for name in ["X-LiteSpeed", "Cache-Groups", "Surrogate-Key"] {
+        for name in [
+            "X-LiteSpeed",
+            "X-LiteSpeed-Cache",
+            "Cache-Groups",
+            "Surrogate-Key",
+        ] {
             assert!(!is_instruction(name.as_bytes()), "{name}");
         }
     }

@@ -318,7 +318,7 @@ pub fn check_owner(
         .map(|account| account.uid);
     if others.filter(|uid| *uid != 0).any(|uid| uid == meta.uid()) {
         let message = format!(
-            "acme: the directory of keys {} belongs to a user that PHP runs as, so scripts could read the keys: change its owner to root, or to howdah's own user",
+            "acme: the directory of keys {} is owned by a user that PHP runs as, so scripts could read the keys: change its owner to root, or to howdah's own user",
             settings.directory.display()
         );
         top.file().mistake(top.place_of("acme"), message);

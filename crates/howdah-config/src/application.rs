@@ -1,4 +1,4 @@
-//! Fills in options that a site omits although the application in its root needs them. Paths that the application
+//! Fills in options that a site omits although the application in its root needs them. Files that the application
 //! closes are closed, because an open log or draft goes unnoticed. For the rest (a front controller, the right root)
 //! there is only advice. `recognise` knows what applications need.
 
@@ -10,13 +10,16 @@ use howdah_site::site::recognise::{Recognised, recognise};
 use super::reader::{ConfigSection, Validation};
 use super::site_options::default_site;
 
-/// Closes the paths that the application in the root of `site` closes, and adds advice about what else it needs.
+/// Closes the files that the application in the root of `site` closes, and adds advice about what else it needs.
 pub fn close_and_advise(
     section: &ConfigSection<'_>,
     site: &mut SiteConfig,
     chosen: &mut Vec<String>,
 ) {
-    let usual = default_site(section);
+    let usual = SiteConfig {
+        php_extensions: site.php_extensions.clone(),
+        ..default_site(section)
+    };
     let usual_try_files = usual.try_files.clone();
     let Ok(found) = recognise(&site.root, usual) else {
         return;
@@ -27,9 +30,8 @@ pub fn close_and_advise(
         advise(section, site, &found, same, leads_nowhere);
     }
     if same {
-        let before = site.deny.len();
         found.apply_denials_to(site);
-        if site.deny.len() > before {
+        if !site.deny_files.is_empty() {
             chosen.push(closed_paths_message(site, &found));
         }
     }
@@ -38,11 +40,11 @@ pub fn close_and_advise(
 fn closed_paths_message(site: &SiteConfig, found: &Recognised) -> String {
     let (name, application) = (&site.name, found.application);
     let places = match found.refused_patterns.len() {
-        1 => "requests that match 1 pattern are".to_owned(),
-        many => format!("requests that match {many} patterns are"),
+        1 => "files that match 1 pattern are".to_owned(),
+        many => format!("files that match {many} patterns are"),
     };
     format!(
-        "site `{name}`: {application} {} in {}; {places} also refused (`howdah check {}` lists the patterns, and recognise = \"off\" allows such requests)",
+        "site `{name}`: {application} {} in {}; {places} also refused (`howdah check {}` lists the patterns, and recognise = \"off\" allows them)",
         application.location_verb(),
         site.root.display(),
         site.root.display(),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use howdah_executor::PoolMode;
 use howdah_server::cache::{
-    CacheConfig, CacheScheme, EsiPath, EsiRules, PRESETS, Preset, PrivateRules,
+    CacheConfig, CacheRules, CacheScheme, EsiPath, EsiRules, PRESETS, Preset, PrivateRules,
 };
 use howdah_site::cache_config::{PurgeAccess, PurgeToken};
 use howdah_site::docroot::path::UrlPath;
@@ -16,6 +16,11 @@ use super::reader::{ConfigSection, SourcePlace};
 use super::server::networks;
 use super::suggest;
 use crate::arguments::ServeArguments;
+
+/// The cookie in which the LiteSpeed Cache plugin keeps the group of a visitor.
+const LITESPEED_VARY_COOKIE: &str = "_lscache_vary";
+/// The maximum number of cookies by which the pages of a site vary.
+const MAX_VARY_COOKIES: usize = 4;
 
 /// The configuration of the pages on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +130,7 @@ pub fn configure_site(
     cache.rules.never = never_cached_paths(section);
     cache.rules.esi = esi(section);
     cache.rules.private = private(top, section, &cache);
+    check_vary_cookies(section, &cache);
     cache.purge = purge_access(section);
     let scheme = word.as_ref().and_then(|word| scheme(word));
     let (Some(word), Some(scheme)) = (word, scheme) else {
@@ -146,6 +152,14 @@ pub fn configure_site(
     };
     cache.rules.scheme = scheme;
     cache.dry_run = word == "dry-run";
+    if cache.rules.has_litespeed_esi() {
+        let names = &mut cache.rules.vary.cookies;
+        if !names.iter().any(|name| name == LITESPEED_VARY_COOKIE) {
+            names.push(LITESPEED_VARY_COOKIE.to_owned());
+        }
+    } else {
+        advise_of_litespeed_esi(section, &cache.rules);
+    }
     site.cache = Some(cache);
     announce_litespeed_cache(site);
     advise(top, section.place_of("cache"), site);
@@ -276,17 +290,71 @@ fn purge_access(section: &ConfigSection<'_>) -> PurgeAccess {
     access
 }
 
-/// Announces to scripts, as OpenLiteSpeed does, that there is a cache which understands `X-LiteSpeed-*`. The plugins
-/// for LiteSpeed's cache work when they find these variables (lscache_wp, litespeed-cache.php). The announced edition
-/// is one without ESI: with ESI, the plugin relies on private caches of single visitors, which do not exist here.
+/// Announces to scripts that there is a cache which understands `X-LiteSpeed-*`. The plugins for LiteSpeed's cache work
+/// when they find these variables (lscache_wp, litespeed-cache.php). Without an edition, the plugin for WordPress offers
+/// its ESI and its crawler. `combine` is never announced: with it, the plugin writes tags that request several fragments
+/// at once with POST.
+///
+/// Other sites announce OpenLiteSpeed, an edition without ESI, because a page whose tags nothing processes has holes.
 fn announce_litespeed_cache(site: &mut SiteConfig) {
-    for (name, value) in [
-        ("X-LSCACHE", "on"),
-        ("LSWS_EDITION", "Openlitespeed 1.8 (Howdah)"),
-    ] {
+    let rules = site.cache.as_ref().map(|cache| &cache.rules);
+    let variables: &[(&str, &str)] = match rules.is_some_and(CacheRules::has_litespeed_esi) {
+        true => &[("X-LSCACHE", "on,crawler")],
+        false => &[
+            ("X-LSCACHE", "on"),
+            ("LSWS_EDITION", "Openlitespeed 1.8 (Howdah)"),
+        ],
+    };
+    for &(name, value) in variables {
         if site.env.iter().all(|(known, _)| known != name) {
             site.env.push((name.to_owned(), value.to_owned()));
         }
+    }
+}
+
+/// Explains why the LiteSpeed Cache plugin finds no ESI although its fragments may be included.
+fn advise_of_litespeed_esi(section: &ConfigSection<'_>, rules: &CacheRules) {
+    let has_fragments = |esi: &EsiRules| esi.has_litespeed_fragments();
+    if rules.esi.as_ref().is_some_and(has_fragments) {
+        let why = match rules.scheme {
+            CacheScheme::CleanRoom => {
+                "the site has no table [site.private], so PHP would run for each fragment of a user; add the table"
+            }
+            CacheScheme::Rfc => "it needs `cache = \"on\"`",
+        };
+        let message = format!("esi: the LiteSpeed Cache plugin finds no ESI, because {why}");
+        section.file().advise(section.place_of("esi"), message);
+    }
+}
+
+/// Checks that no cookie by which pages vary identifies a visitor or is ignored.
+fn check_vary_cookies(section: &ConfigSection<'_>, cache: &CacheConfig) {
+    let rules = &cache.rules;
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    for text in section.texts("cache_vary_cookies") {
+        let name = text.value.as_bytes();
+        let mut sessions = rules.preset.session_cookies.iter();
+        let is_visitors =
+            rules.is_visitor_cookie(name) || sessions.any(|known| known.matches(name));
+        let why = if name.is_empty() || !name.iter().copied().all(is_plain) {
+            "is not the name of a cookie, which consists of letters, digits, `_` and `-`"
+        } else if is_visitors {
+            "identifies a visitor, so its pages cannot be shared"
+        } else if rules.ignores_cookie(name) {
+            "is also a cookie that the page cache ignores"
+        } else if rules.is_cookie_of_fragments(name) {
+            "is also a cookie that only fragments read"
+        } else {
+            continue;
+        };
+        let message = format!("cache_vary_cookies: `{}` {why}", text.value.escape_debug());
+        section.file().mistake(text.place, message);
+    }
+    if rules.vary.cookies.len() > MAX_VARY_COOKIES {
+        let message =
+            format!("cache_vary_cookies: pages can vary by at most {MAX_VARY_COOKIES} cookies");
+        let place = section.place_of("cache_vary_cookies");
+        section.file().mistake(place, message);
     }
 }
 

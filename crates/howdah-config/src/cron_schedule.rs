@@ -66,7 +66,7 @@ impl CronSchedule {
         times.map(|time| time.timestamp()).min()
     }
 
-    /// Returns how many times lie after `since` and not after `now`, and the last of them.
+    /// Returns the number of scheduled times after `since` and up to `now`, and the last of these times.
     pub fn missed(&self, since: Timestamp, now: Timestamp) -> Option<(usize, Timestamp)> {
         let mut found = None;
         let mut at = since;

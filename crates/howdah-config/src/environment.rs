@@ -27,7 +27,7 @@ const PREFIX: &str = "HOWDAH_";
 pub struct EnvironmentOptions {
     /// The variables `HOWDAH_…`, by name. An empty value counts as unset.
     options: Vec<(String, String)>,
-    /// The variables `PHP_…`, by name. An empty value sets an empty text.
+    /// The variables `PHP_…`, by name. An empty value sets an empty string.
     pub php: Vec<(String, String)>,
     /// The mistakes in the variables themselves.
     mistakes: Vec<String>,
@@ -257,7 +257,7 @@ fn insert_value<'t>(
         OptionKind::Text | OptionKind::Path | OptionKind::PathOr(_) | OptionKind::Word(_) => {
             text(value)
         }
-        // A number or `true` is parsed as in the file; anything else is a text.
+        // A number or `true` is parsed as in the file; anything else is a string.
         _ => match DeValue::parse(value).map(Spanned::into_inner) {
             Ok(literal @ (DeValue::Integer(_) | DeValue::Boolean(_))) => spanned(literal),
             _ => text(value),

@@ -101,7 +101,7 @@ fn render_key(section: &ConfigSection<'_>) -> Option<RenderKey> {
     };
     RenderKey::new(&content).or_else(|| {
         let message = format!(
-            "key_file: {} has fewer than {MIN_KEY_BYTES} bytes: create a key with openssl rand -hex 32",
+            "key_file: {} is shorter than {MIN_KEY_BYTES} bytes: create a key with openssl rand -hex 32",
             path.display()
         );
         mistake("key_file", message)

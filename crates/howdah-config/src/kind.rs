@@ -21,13 +21,13 @@ pub enum OptionKind {
     SizeOrOff(u64, u64),
     /// One of these words.
     Word(&'static [&'static str]),
-    /// A text in quotes.
+    /// A string in quotes.
     Text,
     /// A path. A relative path starts at the configuration file's directory.
     Path,
     /// A path, or one of these words.
     PathOr(&'static [&'static str]),
-    /// A text, or a list of texts.
+    /// A string, or a list of strings.
     Texts,
     /// `name = value` pairs.
     Pairs,

@@ -118,7 +118,7 @@ impl<'c> ConfiguredListeners<'c> {
             Some(true) => {}
             Some(false) => {
                 let message = format!(
-                    "{} also appears elsewhere, but followed by other words; write the same words, such as `tls`, after it everywhere",
+                    "{} also appears elsewhere, but followed by other parameters; write the same parameters, such as `tls`, after it everywhere",
                     listen.address
                 );
                 self.mistake(place, &message);
@@ -300,7 +300,7 @@ fn check_socket_owner(
         match account::find_user(name) {
             None => mistake(format!("owner: there is no user `{name}`")),
             Some(account) if !process::is_root() && account.uid != own => mistake(format!(
-                "owner: only root can change the owner of a file to another user (`{name}`); start howdah as root, or remove the word"
+                "owner: only root can change the owner of a file to another user (`{name}`); start howdah as root, or remove the parameter"
             )),
             Some(_) => {}
         }
@@ -321,10 +321,10 @@ fn check_socket_owner(
     }
 }
 
-/// The words without a value that may follow an address.
+/// The parameters without a value that may follow an address.
 const LISTEN_WORDS: [&str; 4] = ["tls", "http3", "h2c", "proxy_protocol"];
 
-/// Returns what to do instead of a word that other servers have.
+/// Returns what to write instead of a parameter of another server.
 fn hint_for_word(word: &str) -> Option<&'static str> {
     Some(match word {
         "ssl" | "https" => "write `tls`",
@@ -334,7 +334,7 @@ fn hint_for_word(word: &str) -> Option<&'static str> {
             "remove it: the first [[site]] at an address handles all other hosts"
         }
         "reuseport" | "deferred" | "ipv6only=on" | "ipv6only=off" => {
-            "remove it: Howdah needs no such word"
+            "remove it: Howdah does not need this parameter"
         }
         _ => return None,
     })
@@ -370,7 +370,7 @@ fn parse_listen(text: &str) -> Result<ListenSettings, String> {
                 let hint = hint_for_word(word).map(|hint| format!("; {hint}"));
                 let hint = hint.unwrap_or_else(|| suggest::did_you_mean(word, &LISTEN_WORDS));
                 return Err(format!(
-                    "unknown word `{word}`{hint}; known: {}, mode=0660, owner=USER, group=GROUP",
+                    "unknown parameter `{word}`{hint}; known: {}, mode=0660, owner=USER, group=GROUP",
                     LISTEN_WORDS.join(", ")
                 ));
             }

@@ -213,7 +213,7 @@ macro_rules! options {
 options! {
     "" ANY {
         "listen": OptionKind::Texts, "127.0.0.1:8080",
-            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. These words may follow an address: `tls` (HTTPS with the sites' certificates, including HTTP/2), `tls http3` (experimental: also HTTP/3, on the UDP port with the same number), `h2c` (also HTTP/2 without TLS, for a load balancer) and `proxy_protocol` (each connection from `[trusted_proxies]` begins with a PROXY header). For a unix socket, `owner=USER`, `group=GROUP` and `mode=0660` are also possible.",
+            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. These parameters may follow an address: `tls` (HTTPS with the sites' certificates, including HTTP/2), `tls http3` (experimental: also HTTP/3, on the UDP port with the same number), `h2c` (also HTTP/2 without TLS, for a load balancer) and `proxy_protocol` (each connection from `[trusted_proxies]` begins with a PROXY header). For a unix socket, `owner=USER`, `group=GROUP` and `mode=0660` are also possible.",
             "Needed if other machines should reach the server.";
         "include": OptionKind::Texts, "",
             "More configuration files, named by shell patterns: `[\"conf.d/*.toml\", \"sites.d/*.toml\"]`. Their sites are added in the order of the file names. A key can be set in only one of the files. Relative paths in the included files are also relative to the directory of the main file.",
@@ -252,7 +252,7 @@ options! {
             "The URL of a collector that accepts OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is appended.",
             "Needed for traces. Jaeger, Tempo and the OpenTelemetry Collector are such collectors.";
         "sample": OptionKind::Text, "100%",
-            "How many of the requests without `traceparent` are recorded, such as `1%`. If a request has this header, the sender has already decided whether it is recorded.",
+            "How many of the requests without `traceparent` are recorded, such as `1%`. If a request has this header, the sender has already decided whether the request is recorded.",
             "Useful for busy servers.";
         "service": OptionKind::Text, "howdah", "The name under which the collector shows the traces (`service.name`).",
             "Useful for several servers that share a collector.";
@@ -286,7 +286,7 @@ options! {
             "The maximum size of a request header; a longer one gets 431 `HeaderTooLarge`. The request line may use up to a quarter of this size; a longer one gets 414 `UriTooLong`.",
             "Useful for single sign-on with long URLs or cookies.";
         "connections": OptionKind::IntegerOrAuto(1, 1_000_000), "auto" => server!(http.max_connections),
-            "The maximum number of open connections. `auto` is three quarters of the limit on open files, which Howdah raises as far as the system allows, but at most one connection for each 32 KiB of `memory`.",
+            "The maximum number of open connections. `auto` is three quarters of the limit on open files, but at most one connection for each 32 KiB of `memory`. Howdah first raises the limit on open files as far as the system allows.",
             "Useful on machines that also run other services.";
         "keepalive_requests": OptionKind::Integer(0, 1 << 40), "10000" => server!(http.keepalive_requests),
             "The number of requests after which a connection is closed; 0 means no limit.",
@@ -511,7 +511,7 @@ options! {
             "Useful for an administration interface on its own port, or for two sites with the same host.";
         "root": OptionKind::Path, "", "The directory that is served. The default is the directory on the command line.", "Needed for every site in a file.";
         "recognise": OptionKind::OnOff, "",
-            "`on`: add the settings and rules that `howdah serve DIR` would choose for the application in the root; the site's own rules are applied first. `off`: add nothing. If you do not set this option, Howdah adds only the list of paths that the application must not expose, and refuses requests for them.",
+            "`on`: add the settings and rules that `howdah serve DIR` would choose for the application in the root; the site's own rules are applied first. `off`: add nothing. If you do not set this option, Howdah only refuses the files that the application must not expose (docs/guides/files-and-routes.md).",
             "Useful for short configurations.";
         "pool": OptionKind::Text, "", "The pool that runs the site's scripts. The default is the only pool, or `www`.", "Useful for files with several pools.";
         // A directory with both index.php and index.html is an application with a placeholder beside it.
@@ -537,7 +537,7 @@ options! {
             "`[site.sendfile]`: directories from which scripts may let Howdah send files. With `\"/protected/\" = \"/srv/files\"`, a script sends a file of `/srv/files` if it sets the header `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
             "Useful for downloads for which PHP only checks whether the visitor may have the file.";
         // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit that administrators
-        // intend to set; nginx' limit of 1 MB in front of it is a well-known trap.
+        // intend to set; nginx's limit of 1 MB in front of it is a well-known trap.
         "max_body_size": OptionKind::SizeOrOff(1, 1 << 50), "1G",
             "The maximum size of a request body; the response to a larger one is 413. PHP's post_max_size limits only what PHP parses.", "Raise it for larger uploads, or lower it to refuse them sooner.";
         "request_buffering": OptionKind::Word(&["on", "off", "auto"]), "on",
@@ -564,6 +564,12 @@ options! {
         "cache_ignore_cookies": OptionKind::Texts, "" => cache!(rules.ignore_cookies),
             "Cookies that do not change any page. A `*` at the end of a name stands for any ending. Any other unknown cookie bypasses the cache (`UnknownCookie`).",
             "Useful for consent banners and similar scripts.";
+        "cache_vary_cookies": OptionKind::Texts, "" => cache!(rules.vary.cookies),
+            "Cookies whose values pages show, such as a currency or a language. The cache stores a page once for each value. When a script renders such a page for the cache, it sees these cookies and no others. At most four cookies can be named.",
+            "Useful for shops with several currencies. Never name a cookie that identifies a visitor.";
+        "cache_vary_mobile": OptionKind::OnOff, "off" => cache!(rules.vary.mobile),
+            "Store pages for mobile browsers separately. Howdah recognises these browsers as WordPress' `wp_is_mobile()` does, and sets `LSCACHE_VARY_VALUE` to `ismobile` in `$_SERVER` for them.",
+            "Useful for sites that send other pages to mobile browsers, and for \"Cache Mobile\" of the LiteSpeed Cache plugin.";
         "cache_ignore_query": OptionKind::Texts, "" => cache!(rules.ignore_query),
             "Query parameters that do not change any page. When Howdah renders a page for the cache, the script does not see them.", "Useful for advertising campaigns with their own parameters.";
         "cache_never": OptionKind::Texts, "", "Beginnings of URL paths, in decoded form. Pages whose paths begin so are never cached.", "Useful for accounts and carts.";
@@ -610,7 +616,7 @@ options! {
     }
     "site.private" ANY {
         "cookies": OptionKind::Texts, "",
-            "The cookies that identify a visitor (`*` at the end matches all cookies that begin so). By default, these are the cookies that the preset knows, such as `wordpress_logged_in*` for WordPress and `PHPSESSID` for an unknown application. A value that identifies a visitor has at least 16 bytes.",
+            "The cookies that identify a visitor (`*` at the end matches all cookies that begin so). By default, these are the cookies that the preset knows, such as `wordpress_logged_in*` for WordPress and `PHPSESSID` for an unknown application. A value that identifies a visitor is at least 16 bytes long.",
             "Needed for sessions with a name of their own.";
     }
     "site.rule" ANY {
@@ -620,7 +626,7 @@ options! {
         "regex": OptionKind::Text, "", "A regular expression. The rule's other values may refer to its groups as `$1` or `${name}`. It may use look-around, as in PCRE. If matching a path takes too many steps, the request is refused (`RuleUndecided`).", "Useful for paths that the other patterns cannot describe.";
         "methods": OptionKind::Texts, "", "The rule applies only to these methods.", "Useful for read-only areas.";
         "query": OptionKind::Pairs, "",
-            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a text in which `*` stands for any text, or a regular expression after `~` (or after `~*`, which ignores case). An empty value matches if the parameter is missing or empty. Howdah decodes the parameters before it compares them.",
+            "The rule applies only if all these query parameters match: `{ author = \"~ ^[0-9]+$\" }`. A value is a string in which `*` stands for any characters, or a regular expression after `~` (or after `~*`, which ignores case). An empty value matches if the parameter is missing or empty. Howdah decodes the parameters before it compares them.",
             "Useful if one path has several meanings. See access.md.";
         "cookie": OptionKind::Pairs, "", "The rule applies only if all these cookies match.", "Useful to try a change with some visitors.";
         "header": OptionKind::Pairs, "", "The rule applies only if all these headers match.", "Useful for crawlers and clients of an API.";
@@ -673,9 +679,9 @@ options! {
             "The number of requests that one client may send: `10/s`, `30/m`, `100/h`; further requests get 429 `ClientLimited`.",
             "Useful for log-in pages, searches and APIs. See limits.md.";
         "burst": OptionKind::Integer(0, 1_000_000), "",
-            "How many requests may arrive at once in addition to the first one, like nginx' `burst` with `nodelay`. The default is one less than the number in `rate`.", "Useful for pages with many parts.";
+            "How many requests may arrive at once in addition to the first one, like nginx's `burst` with `nodelay`. The default is one less than the number in `rate`.", "Useful for pages with many parts.";
         "connections": OptionKind::Integer(1, 1_000_000), "",
-            "The number of requests of one client that may be in progress at the same time, like nginx' `limit_conn`; further requests get 429 `ClientLimited`.",
+            "The number of requests of one client that may be in progress at the same time, like nginx's `limit_conn`; further requests get 429 `ClientLimited`.",
             "Useful for downloads and streams.";
         "processes": OptionKind::Integer(1, 100_000), "",
             "The number of PHP processes that one client may use at the same time. Further requests of the client wait.",
@@ -684,7 +690,7 @@ options! {
             "What counts as one client: `address`, `network /24 /56` (prefix lengths of IPv4 and IPv6), `header NAME`, `cookie NAME`, or `all` clients together.",
             "Useful for APIs with keys, and crawlers with many addresses.";
         "return": OptionKind::Integer(200, 599), "", "Responds with this status and `body`.", "Useful for health checks and `robots.txt`.";
-        "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for short texts, such as `robots.txt`.";
+        "body": OptionKind::Text, "", "The body of the response of `return`.", "Useful for short responses, such as `robots.txt`.";
         "pool": OptionKind::Text, "", "The pool that runs scripts at these paths. If several such rules match, the last one applies.", "Useful to run a part of a site in mode `worker`.";
         "set_header": OptionKind::Pairs, "", "Headers that Howdah sets in every response, replacing those of the same name: `{ X-Frame-Options = \"DENY\" }`; an empty value removes the header. Error pages get them, too, except for headers about the page's lifetime and content (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "Useful for security headers.";
         "add_header": OptionKind::Pairs, "", "Headers that Howdah adds to every response, even if it already has one of the same name. Error pages get them as with `set_header`.", "Useful for headers that may repeat, such as `Link`.";
@@ -721,7 +727,7 @@ options! {
         "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) perform a scheduled run: only one of them, or each.",
             "Use `each` for work on the machine itself.";
         "processes": OptionKind::Integer(1, 1000), "1", "The number of processes that run at the same time, for a job without `schedule`.", "Useful for busy queues.";
-        "user": OptionKind::Text, "", "The user of the job's processes. The default is the server's user.", "Useful if the job's files belong to another user.";
+        "user": OptionKind::Text, "", "The user of the job's processes. The default is the server's user.", "Useful if another user owns the job's files.";
         "env": OptionKind::Pairs, "", "`[job.env]`: environment variables of the job.", "Useful for applications that are configured with variables.";
         "clear_env": OptionKind::OnOff, "on", "`on`: the job inherits only PATH, PHPRC and PHP_INI_SCAN_DIR from the server's environment. `off`: the job inherits the whole environment of the server.", "Use `off` in containers.";
         "max_memory": OptionKind::SizeOrOff(16 * M, T), "off", "Howdah sends SIGTERM to a process whose resident memory exceeds this size (`JobTooLarge`).", "Useful for code that leaks memory.";

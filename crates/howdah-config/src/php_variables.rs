@@ -18,6 +18,7 @@ const NOT_SETTINGS: &[&str] = &[
     "PHP_ASC_URL",
     "PHP_BINARY",
     "PHP_CFLAGS",
+    "PHP_CONFIG",
     "PHP_CPPFLAGS",
     "PHP_EXTRA_BUILD_DEPS",
     "PHP_EXTRA_CONFIGURE_ARGS",

@@ -318,7 +318,7 @@ impl<'c> ConfigSection<'c> {
         }
     }
 
-    /// Returns a text or word.
+    /// Returns a string or word.
     pub fn text(&self, key: &str) -> Option<String> {
         match self.value(key) {
             Some(OptionValue::Text(text)) => Some(text),
@@ -341,7 +341,7 @@ impl<'c> ConfigSection<'c> {
         self.text(key).map(|text| self.file.path(&text))
     }
 
-    /// Returns several texts, each with its place.
+    /// Returns several strings, each with its place.
     pub fn texts(&self, key: &str) -> Vec<Located<String>> {
         if let Some(raw) = self.raw(key)
             && let DeValue::Array(array) = raw.get_ref()
@@ -373,7 +373,7 @@ impl<'c> ConfigSection<'c> {
         }
     }
 
-    /// Returns names and values. Numbers and booleans are converted to the texts they look like, except that `true`
+    /// Returns names and values. Numbers and booleans are converted to the strings they look like, except that `true`
     /// becomes `1` and `false` becomes `0`, as PHP understands them.
     pub fn pairs(&self, key: &str) -> Vec<Located<(String, String)>> {
         let Some(raw) = self.raw(key) else {

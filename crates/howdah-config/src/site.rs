@@ -189,6 +189,13 @@ fn recognised_site(
     match recognise(directory, usual) {
         Ok(found) => {
             chosen.extend(found.report_lines());
+            if top.has("recognise") && !found.has_rules() {
+                let message = format!(
+                    "recognise: there is no application that Howdah knows in {}, so no files of an application are refused and no uploaded script is; write `deny` for what must not be sent or run",
+                    directory.display()
+                );
+                top.file().advise(top.place_of("recognise"), message);
+            }
             Some(found.config)
         }
         Err(error) => {
@@ -310,9 +317,12 @@ fn site(
         first.map_or_else(|| format!("site{}", number + 1), |text| text.value)
     });
     let mut site = if section.is_on("recognise") {
-        // The front controller is set first, because it influences what is recognised about the routing in the root.
+        // The front controller is set first, because it influences what is recognised about the routing in the root, and
+        // so are the extensions of scripts, because uploads with these are closed.
+        let extensions = section.texts("php_extensions").into_iter();
         let usual = SiteConfig {
             front_controller: front_controller(section),
+            php_extensions: extensions.map(|text| text.value).collect(),
             ..default_site(section)
         };
         recognised_site(section, &root, section.place_of("root"), usual, chosen)?

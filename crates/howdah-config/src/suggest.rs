@@ -26,7 +26,7 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("if_not_owner", "owner"),
 ];
 
-/// Returns "; did you mean `x`?", or an empty text if no word is near.
+/// Returns "; did you mean `x`?", or an empty string if no word is near.
 pub fn did_you_mean(word: &str, known: &[&str]) -> String {
     let lower = word.to_ascii_lowercase();
     let synonym = SYNONYMS

@@ -184,7 +184,7 @@ impl ConfiguredTls {
         match bytes.as_chunks::<KEY_BYTES>() {
             (keys @ [_, ..], []) => Ok(Some(keys.to_vec())),
             _ => Err(wrong(&format_args!(
-                "each key has {KEY_BYTES} bytes, but this file has {}: create a key with openssl rand {KEY_BYTES}",
+                "each key is {KEY_BYTES} bytes long, but this file is {} bytes long: create a key with openssl rand {KEY_BYTES}",
                 bytes.len()
             ))),
         }

@@ -22,7 +22,7 @@ pub enum WrittenValue {
 
 impl WrittenValue {
     /// Creates a value from a default of the table or from the command line. Digits make a number, anything else is a
-    /// text.
+    /// string.
     pub fn written(text: &str) -> WrittenValue {
         if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
             WrittenValue::Number(text.to_owned())
@@ -47,11 +47,11 @@ pub enum OptionValue {
     Time(Duration),
     /// Bytes.
     Size(u64),
-    /// A text, a word, or a path as it is written.
+    /// A string, a word, or a path as it is written.
     Text(String),
     /// A path that was resolved against the file's directory.
     Path(PathBuf),
-    /// Several texts.
+    /// Several strings.
     Texts(Vec<String>),
     /// Names and values.
     Pairs(Vec<(String, String)>),
@@ -235,7 +235,7 @@ const OTHER_TIME_UNITS: &[(&str, &str)] = &[
     ("days", "d"),
 ];
 
-/// Returns "; write `64M`" for a text such as `64MB`, whose unit has another spelling here.
+/// Returns "; write `64M`" for a string such as `64MB`, whose unit has another spelling here.
 fn meant(scalar: &WrittenValue, spellings: &[(&str, &str)]) -> String {
     let WrittenValue::Text(text) = scalar else {
         return String::new();

@@ -101,8 +101,8 @@ pub struct WorkerConfig {
     pub script: PathBuf,
 }
 
-/// How long a pool's processes may take to start, to fork and to exit. `Default` has no meaningful values: the options
-/// fill it in.
+/// How long a pool's processes may take to start, to fork and to exit. The values of `Default` are placeholders, which
+/// the options replace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessTimeouts {
     /// The maximum time for PHP's module startup including preloading. After it the zygote is killed: `StartTimeout`.
@@ -125,7 +125,8 @@ impl ProcessTimeouts {
     }
 }
 
-/// An embed pool: one zygote, one user, one php.ini. `Default` has no meaningful values: the options fill it in.
+/// An embed pool: one zygote, one user, one php.ini. The values of `Default` are placeholders, which the options
+/// replace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolConfig {
     /// The pool's name in logs and status.
@@ -264,7 +265,8 @@ pub struct ProgramIni {
     pub defines: Vec<(String, String)>,
 }
 
-/// A pool of mode `cgi`: one process for each request. `Default` has no meaningful values: the options fill it in.
+/// A pool of mode `cgi`: one process for each request. The values of `Default` are placeholders, which the options
+/// replace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgiConfig {
     /// The pool's name in logs and status.
@@ -302,8 +304,8 @@ pub enum Processes {
     },
 }
 
-/// A pool of mode `pool`: FastCGI programs that this server starts and supervises. `Default` has no meaningful values:
-/// the options fill it in.
+/// A pool of mode `pool`: FastCGI programs that this server starts and supervises. The values of `Default` are
+/// placeholders, which the options replace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramPoolConfig {
     /// The pool's name in logs and status.

@@ -77,9 +77,9 @@ pub struct ScriptRequest {
     /// Receives the side effects of the run. The frame must request them
     /// ([`howdah_proto::request::FrameBuilder::request_effects`]), and only the modes `embed` and `worker` report them.
     pub effects: Option<Arc<dyn EffectSink>>,
-    /// Dropped when no process has the request any more, even if its client left long before. In mode `fastcgi` it is
-    /// dropped with the connection, since the end of a PHP process elsewhere is not known. The pool drops it under its
-    /// locks, so the drop must return at once and must not call the pool.
+    /// Dropped when no process has the request any more, even if its client disconnected long before. In mode `fastcgi`
+    /// it is dropped with the connection, since the end of a PHP process elsewhere is not known. The pool drops it
+    /// under its locks, so the drop must return at once and must not call the pool.
     pub drop_at_end: Option<DropAtEnd>,
 }
 
@@ -122,7 +122,8 @@ impl ScriptRole {
 }
 
 /// Receives the side effects of a run when the front reads them from the child: while the run is polled, and also after
-/// its client has left. The pool calls it under its locks, so it must return at once and must not call the pool.
+/// its client has disconnected. The pool calls it under its locks, so it must return at once and must not call the
+/// pool.
 pub trait EffectSink: std::fmt::Debug + Send + Sync {
     /// Receives one effect: its name ([`howdah_proto::effect`]) and its value.
     fn effect(&self, name: &[u8], value: &[u8]);
@@ -163,8 +164,8 @@ pub enum RunEvent {
     End,
 }
 
-/// One run of a script. Dropping it tells the script that the client has left. The pool continues to account for what
-/// the process still uses.
+/// One run of a script. Dropping it tells the script that the client has disconnected. The pool continues to account
+/// for what the process still uses.
 pub trait ScriptRun: Send {
     /// Polls for the next event. After [`Poll::Pending`], the task of `cx` is woken when there is one.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<RunEvent, ExecError>>;

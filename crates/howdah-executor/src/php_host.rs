@@ -122,7 +122,7 @@ struct Build {
     is_debug: bool,
 }
 
-/// Finds a text such as `API20220829,NTS` or `API20220829,TS,debug`.
+/// Finds a string such as `API20220829,NTS` or `API20220829,TS,debug`.
 fn build(bytes: &[u8]) -> Option<Build> {
     memmem::find_iter(bytes, b"\0API").find_map(|at| {
         let text = text_at(bytes, at + 1)?;
@@ -198,7 +198,7 @@ fn interpreter(bytes: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// An ELF file with a dynamic linker and these texts.
+    /// An ELF file with a dynamic linker and these strings.
     fn program(class: u8, interpreter: Option<&str>, texts: &[&str]) -> Vec<u8> {
         let mut bytes = vec![0; 120];
         bytes[..4].copy_from_slice(ELF_MAGIC);

@@ -335,7 +335,10 @@ fn pause_in_the_response_flushes() {
         }
         assert!(events[1].contains("tick"), "{events:?}");
         drop(run);
-        until("the backend sees the client leave", || fake.closed() == 1).await;
+        until("the backend sees the client disconnect", || {
+            fake.closed() == 1
+        })
+        .await;
         assert_eq!(rig.busy(), 0);
     });
 }

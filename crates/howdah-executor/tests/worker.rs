@@ -64,7 +64,9 @@ fn boot_failure_is_logged_with_phps_message_and_ends_when_the_script_is_fixed() 
             "SIGSEGV",
         ),
     ] {
-        let site = PhpSite::worker(config(2), text);
+        let counting = "<?php file_put_contents(__DIR__ . '/attempts', '.', FILE_APPEND);";
+        let site = PhpSite::worker(config(2), &text.replacen("<?php", counting, 1));
+        let attempts = || std::fs::read(site.path("attempts")).map_or(0, |dots| dots.len());
         on_front(async {
             let Err(ExecError::PoolDown { name: got, message }) = site.pool.ready().await else {
                 panic!("ready: {text}");
@@ -80,6 +82,8 @@ fn boot_failure_is_logged_with_phps_message_and_ends_when_the_script_is_fixed() 
                 matches!(refused, Err(ExecError::PoolDown { .. })),
                 "{refused:?}"
             );
+            // The failure of an attempt is logged before the next attempt begins.
+            until("it has been tried three times", || attempts() >= 3).await;
             site.script("worker.php", &version("mended"));
             until("it is up", || site.pool.status().state == "Ready").await;
             assert!(get(&site, "").await.unwrap().starts_with("mended "));

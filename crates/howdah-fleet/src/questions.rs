@@ -114,7 +114,9 @@ impl Questions {
         silent: &[String],
     ) -> Result<BTreeMap<String, String>, String> {
         if text.len() > MAX_QUESTION_BYTES {
-            return Err(format!("a question has at most {MAX_QUESTION_BYTES} bytes"));
+            return Err(format!(
+                "a question is at most {MAX_QUESTION_BYTES} bytes long"
+            ));
         }
         let until = Instant::now() + RESPONSE_TIMEOUT;
         let asked = timeout_at(until, self.publish(text, &format!("{word:x}"))).await;

@@ -134,7 +134,7 @@ pub(crate) enum ErrorDocument {
     Default,
     /// A path of this site or a URL.
     Target(Word),
-    /// A text, including the quotation mark that Apache puts before it.
+    /// A string, including the quotation mark that Apache puts before it.
     Text(Word),
 }
 

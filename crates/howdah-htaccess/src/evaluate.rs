@@ -32,7 +32,7 @@ pub(crate) struct Evaluation<'e, 'f> {
     pub vary: Vec<Vec<u8>>,
 }
 
-/// The length limit of the texts in an expression, in bytes.
+/// The length limit of the strings in an expression, in bytes.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
 impl<'e, 'f> Evaluation<'e, 'f> {
@@ -345,7 +345,7 @@ impl RequestEngine<'_> {
     }
 }
 
-/// Compares two texts as mod_rewrite does: by length first.
+/// Compares two strings as mod_rewrite does: by length first.
 pub(crate) fn lexicography(a: &[u8], b: &[u8]) -> Ordering {
     a.len().cmp(&b.len()).then_with(|| a.cmp(b))
 }

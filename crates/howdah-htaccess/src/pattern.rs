@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 /// The limit of PCRE2's match steps for each position in the text where a match may begin.
 pub(crate) const MAX_MATCH_STEPS: u32 = 10_000;
-/// The maximum length in bytes of a text that PCRE2 matches; its time may grow with the square of the length.
+/// The maximum length in bytes of a string that PCRE2 matches; its time may grow with the square of the length.
 pub(crate) const MAX_TEXT_BYTES: usize = 2048;
 /// The maximum length of an expression in bytes. Real expressions are shorter.
 const MAX_EXPRESSION_BYTES: usize = 16 << 10;

@@ -38,7 +38,7 @@ pub(crate) fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Returns the part of `text` that group `number` has matched, or an empty text if the group did not match.
+/// Returns the part of `text` that group `number` has matched, or an empty string if the group did not match.
 pub(crate) fn group<'t>(text: &'t [u8], found: &Groups, number: usize) -> &'t [u8] {
     match found.get(number) {
         Some(Some(range)) => text.get(range.clone()).unwrap_or_default(),

@@ -50,7 +50,7 @@ pub enum ListenAddress {
     },
 }
 
-/// Why a text is not a [`ListenAddress`].
+/// Why a string is not a [`ListenAddress`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadListenAddress(pub String);
 
@@ -360,7 +360,7 @@ fn bind_unix(address: &ListenAddress, path: &Path, mode: u32) -> Result<OwnedFd,
     let failed = |e: rustix::io::Errno| BindError::of(address, e.into());
     let bad_path = |why: &str| BindError::BadSocketPath(address.clone(), why.to_owned());
     let name = SocketAddrUnix::new(path).map_err(|_| {
-        bad_path("the path of a unix socket must have at most 107 bytes and no NUL")
+        bad_path("the path of a unix socket must be at most 107 bytes long and contain no NUL")
     })?;
     if let Ok(there) = path.symlink_metadata() {
         if !there.file_type().is_socket() {

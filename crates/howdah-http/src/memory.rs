@@ -113,8 +113,8 @@ fn address_space() -> Option<u64> {
 }
 
 /// Makes all threads allocate from one arena if the address space is limited. Otherwise glibc's malloc reserves 64 MiB
-/// of it for each thread: a thread that needs more gets no memory, and the process is aborted far below its memory
-/// limit. To be called before any thread is started.
+/// of the address space for each thread: once the address space is used up, a thread gets no memory, and the process is
+/// aborted far below its memory limit. Call this before any thread is started.
 pub fn limit_malloc_arenas() {
     if address_space().is_some() {
         crate::sys::use_single_arena();

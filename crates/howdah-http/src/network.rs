@@ -11,7 +11,7 @@ pub struct AddressBlock {
     prefix: u8,
 }
 
-/// Why a text is not a [`AddressBlock`].
+/// Why a string is not a [`AddressBlock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadAddressBlock {
     /// The part before the `/` is not an address.

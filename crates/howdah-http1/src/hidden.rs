@@ -73,12 +73,17 @@ const DATABASE_EXTENSIONS: &[&[u8]] = &[
 const COMPRESSION_EXTENSIONS: &[&[u8]] = &[b"gz", b"br", b"zst", b"bz2", b"xz", b"zip"];
 
 /// Extensions that may follow `.php`, or any other extension that begins with `php` (`logo.phpbb.png`): `x.php.html` is
-/// a page about PHP, as documentation generators create it. No editor or server creates such names for a copy of a
-/// script.
+/// a page about PHP, as documentation generators create it, and `x.php.mp4` is a film about PHP. No editor or server
+/// creates such names for a copy of a script.
 const HARMLESS_AFTER_PHP: &[&[u8]] = &[
-    b"html", b"htm", b"css", b"js", b"map", b"png", b"jpg", b"jpeg", b"gif", b"svg", b"webp",
-    b"avif", b"ico", b"woff", b"woff2", b"pdf",
+    b"html", b"htm", b"css", b"js", b"map", b"json", b"xml", b"png", b"jpg", b"jpeg", b"gif",
+    b"svg", b"webp", b"avif", b"ico", b"woff", b"woff2", b"pdf", b"mp4", b"m4v", b"webm", b"mov",
+    b"ogv", b"vtt", b"srt", b"mp3", b"m4a", b"ogg", b"opus", b"flac", b"wav",
 ];
+
+/// Extensions of archives. An archive rarely contains a single script, and `a.phpbb.zip` is a package for phpBB, so only
+/// PHP's own extensions in front of these mark the copy of a script.
+const ARCHIVE_EXTENSIONS: &[&[u8]] = &[b"zip", b"tar", b"tgz", b"tbz2", b"txz", b"7z", b"rar"];
 
 /// Returns why the cleaned path `path` is hidden or lies below a hidden directory, if so. Applies to files that are
 /// sent and to scripts that are run.
@@ -116,6 +121,11 @@ fn begins_with_segment(rest: &[u8], name: &[u8]) -> bool {
 /// Returns why a file of this name (the last path segment) must never be sent as it is, if so. `.php` is included: such
 /// a file is run or refused.
 pub fn hidden_file_name(name: &[u8]) -> Option<HiddenReason> {
+    hidden_name(name, has_source_prefix)
+}
+
+/// Like [`hidden_file_name`]; `is_source` tells the extensions of PHP's source from others.
+fn hidden_name(name: &[u8], is_source: fn(&[u8]) -> bool) -> Option<HiddenReason> {
     let (Some(&first), Some(&last)) = (name.first(), name.last()) else {
         return None;
     };
@@ -130,7 +140,7 @@ pub fn hidden_file_name(name: &[u8]) -> Option<HiddenReason> {
     }
     let dot = name.iter().rposition(|b| *b == b'.')?;
     let extension = &name[dot + 1..];
-    if is_one_of(extension, SOURCE_EXTENSIONS) || has_source_prefix(extension) {
+    if is_one_of(extension, SOURCE_EXTENSIONS) || is_source(extension) {
         return Some(HiddenReason::ProgramSource);
     }
     if is_one_of(extension, BACKUP_EXTENSIONS) {
@@ -139,12 +149,16 @@ pub fn hidden_file_name(name: &[u8]) -> Option<HiddenReason> {
     if is_one_of(extension, DATABASE_EXTENSIONS) {
         return Some(HiddenReason::DatabaseFile);
     }
+    let is_source = match is_one_of(extension, ARCHIVE_EXTENSIONS) {
+        true => is_php_extension,
+        false => is_source,
+    };
     let plain = without_compression_suffix(name);
     if plain.len() < name.len() {
-        return hidden_file_name(plain);
+        return hidden_name(plain, is_source);
     }
     // Examples: config.php.dist, wp-config.php.txt, index.php.1, index.phpbak.txt.
-    let has_php = name.split(|b| *b == b'.').skip(1).any(has_source_prefix);
+    let has_php = name.split(|b| *b == b'.').skip(1).any(is_source);
     (has_php && !is_one_of(extension, HARMLESS_AFTER_PHP)).then_some(HiddenReason::EditorBackup)
 }
 
@@ -166,6 +180,12 @@ fn has_source_prefix(extension: &[u8]) -> bool {
         head.is_some_and(|head| head.eq_ignore_ascii_case(start))
     };
     SOURCE_EXTENSION_PREFIXES.iter().any(|start| begins(&start))
+}
+
+/// Returns whether PHP itself has used this extension: `php`, `php5`, `phtml`.
+fn is_php_extension(extension: &[u8]) -> bool {
+    let letters = extension.iter().rposition(|b| !b.is_ascii_digit());
+    letters.is_some_and(|last| is_one_of(&extension[..=last], SOURCE_EXTENSION_PREFIXES))
 }
 
 fn is_one_of(extension: &[u8], list: &[&[u8]]) -> bool {
@@ -206,6 +226,14 @@ mod tests {
             ("/x.php7", ProgramSource),
             ("/config.inc", ProgramSource),
             ("/x.php.gz", ProgramSource),
+            ("/x.php.zip", ProgramSource),
+            ("/x.PHP5.zip", ProgramSource),
+            ("/x.phtml.zip", ProgramSource),
+            ("/x.inc.zip", ProgramSource),
+            ("/wp-config.php.bak.zip", EditorBackup),
+            ("/index.php.tar.gz", EditorBackup),
+            ("/index.php.7z", EditorBackup),
+            ("/dump.sql.zip", DatabaseFile),
             ("/x.php~", EditorBackup),
             ("/x.php.dist.xz", EditorBackup),
             ("/notes.txt~", EditorBackup),
@@ -256,6 +284,14 @@ mod tests {
             "/a.phpbb/logo.png",
             "/logo.phpbb.png",
             "/viewtopic.php.pdf",
+            "/intro.php.mp4",
+            "/talk.php.webm",
+            "/talk.php.vtt",
+            "/lang.php.json",
+            "/notes.php.xml",
+            "/a.phpbb.zip",
+            "/a.phpbb.tar.gz",
+            "/phpdoc.phpdocumentor.tgz",
             "/php",
             "/phpinfo.html",
             "/php.png",

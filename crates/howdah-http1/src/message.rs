@@ -3,6 +3,8 @@
 //! field names are tokens, field values contain no CR, LF or NUL and have no white space around them, and there is
 //! exactly one `Host` unless the version is 1.0 (RFC 9112 §3.2).
 
+use std::borrow::Cow;
+
 /// The HTTP version by which a request arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpVersion {
@@ -179,6 +181,15 @@ impl RequestHead {
         let target = self.after_authority();
         let at = target.iter().position(|b| *b == b'?')?;
         Some(&target[at + 1..])
+    }
+
+    /// Returns path and query as in the request line, without scheme and authority. They begin with `/`, except for
+    /// `OPTIONS *`.
+    pub fn path_and_query(&self) -> Cow<'_, [u8]> {
+        match self.after_authority() {
+            rest @ ([] | [b'?', ..]) => Cow::Owned([b"/", rest].concat()),
+            rest => Cow::Borrowed(rest),
+        }
     }
 
     /// Returns path and query. For the absolute form (RFC 9112 §3.2.2) this is the part after the authority, which may

@@ -8,7 +8,7 @@ use crate::ledger::EntryId;
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceLine {
-    /// The file, as it was named.
+    /// The name of the file, as the configuration or the command line gives it.
     pub file: Arc<str>,
     /// The line number, from 1.
     pub line: usize,
@@ -36,7 +36,7 @@ pub struct Directive {
 }
 
 impl Directive {
-    /// Returns an argument, or an empty text if there are fewer arguments.
+    /// Returns an argument, or an empty string if there are fewer arguments.
     pub fn arg(&self, number: usize) -> &str {
         self.args.get(number).map_or("", String::as_str)
     }

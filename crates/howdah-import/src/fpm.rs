@@ -77,8 +77,8 @@ fn canonical_socket_path(path: &str) -> PathBuf {
     })
 }
 
-/// Reads the pools of these files and of the files that they include. Each path is the main file of a php-fpm of its
-/// own, as on machines with several versions of PHP, where each version has a pool `www`. The second pool of a name
+/// Reads the pools of these files and of the files that they include. Each path is the main file of a php-fpm server of
+/// its own, as on machines with several versions of PHP, where each version has a pool `www`. The second pool of a name
 /// gets a number.
 ///
 /// # Errors

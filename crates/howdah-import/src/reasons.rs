@@ -2,8 +2,8 @@
 //! with all its directives.
 
 pub const COMPRESSION: &str =
-    "the media type and the client determine what Howdah compresses, and how strongly";
-pub const FILES: &str = "Howdah needs no such setting to send files";
+    "the media type and the client determine what Howdah compresses, and at which level";
+pub const FILES: &str = "Howdah does not need this setting to send files";
 pub const INCLUDED: &str = "the file is read together with the file that includes it";
 pub const LOGGING: &str = "one access log contains all requests, including those for missing files";
 pub const PROTOCOL: &str =

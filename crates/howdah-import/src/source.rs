@@ -55,13 +55,13 @@ impl SourceReader {
         let bytes = read_bounded(path).map_err(|why| fail(1, why))?;
         self.bytes.set(self.bytes.get() + bytes.len() as u64);
         if self.bytes.get() > MAX_TOTAL_BYTES {
-            let why = "TooLong: the configuration has more than 256 MiB; a file counts each time that it is included";
+            let why = "TooLong: the configuration is larger than 256 MiB; a file counts each time that it is included";
             return Err(fail(1, why.to_owned()));
         }
         for (number, line) in bytes.split(|b| *b == b'\n').enumerate() {
             if line.len() > MAX_LINE_BYTES {
                 let why = format!(
-                    "LineTooLong: the line has {} bytes, but at most 1 MiB is read",
+                    "LineTooLong: the line is {} bytes long, but at most 1 MiB is read",
                     line.len()
                 );
                 return Err(fail(number + 1, why));
@@ -90,7 +90,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
         return Err("cannot be read: it is not a regular file".to_owned());
     }
     if meta.len() > MAX_FILE_BYTES {
-        return Err("TooLong: the file has more than 10 MiB".to_owned());
+        return Err("TooLong: the file is larger than 10 MiB".to_owned());
     }
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(cannot)?;

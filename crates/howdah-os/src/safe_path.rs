@@ -1,8 +1,8 @@
-//! Files that root creates, opens or gives away by a path from the configuration: logs, the pid file, the file of a
-//! unix socket, and the directory of the page cache. A directory on the path may belong to the user that PHP runs as.
-//! That user could put a link there and make root write into any file, or give it away.
+//! Files that root creates, opens or gives to another user, by a path from the configuration: logs, the pid file, the
+//! file of a unix socket, and the directory of the page cache. A directory on the path may be owned by the user that
+//! PHP runs as. That user could put a link there, which would make root overwrite any file or change its owner.
 //!
-//! So a path is walked component by component, and a symbolic link is followed only if it belongs to root (as Linux's
+//! So a path is walked component by component, and a symbolic link is followed only if root owns it (as Linux's
 //! `fs.protected_symlinks` does in /tmp). The last step never follows a link that was created in the meantime. An
 //! opened file is checked by its descriptor, not by its path. Without root, the kernel's own checks suffice, and every
 //! path may be walked.
@@ -43,8 +43,8 @@ fn unsafe_path(path: &Path, what: &str, stat: &Stat) -> io::Error {
     ))
 }
 
-/// Returns whether the file belongs to root or to us. A process without more rights than other users cannot be misled,
-/// so every file passes.
+/// Returns whether root or this process's user owns the file. A process that has no more rights than other users cannot
+/// be misled, so it accepts every file.
 fn is_ours(stat: &Stat) -> bool {
     let own = rustix::process::geteuid().as_raw();
     [0, own].contains(&stat.st_uid) || !crate::process::may_change_user()
@@ -263,9 +263,9 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a directory, the directories in it that `parts` names, and their files to a user and a group, as far as they
-/// belong to root. The directory itself is last. A file with a second hard link stays root's, because another user
-/// may have linked any of root's files there.
+/// Gives a directory, the directories in it that `parts` names, and their files to a user and a group, as far as root
+/// owns them. The directory itself is last. A file with a second hard link stays root's, because another user may have
+/// linked any of root's files there.
 pub fn give_away_root_files(path: &Path, parts: &[&str], user: u32, group: u32) -> io::Result<()> {
     change_owner(path, parts, 0, (user, group))
 }
@@ -307,7 +307,8 @@ fn change_owner(path: &Path, parts: &[&str], from: u32, to: (u32, u32)) -> io::R
     Ok(())
 }
 
-/// Creates a directory with mode 0700 if it does not exist, and gives it away if it is ours and empty.
+/// Creates a directory with mode 0700 if it does not exist. Changes the owner of the directory if this process's user
+/// owns it and it is empty.
 pub fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
     let place = SafePath::find(path)?;
     match mkdirat(&place.directory, &*place.name, Mode::from_raw_mode(0o700)) {
@@ -447,7 +448,7 @@ mod tests {
             assert_eq!(fs::metadata(&log).unwrap().mode() & 0o777, 0o640);
             assert_eq!(fs::read_to_string(&pid).unwrap(), "two\n");
         }
-        // An administrator's links, and files of other users in a directory that belongs to root, are accepted.
+        // An administrator's links, and files of other users in a directory that root owns, are accepted.
         symlink(all.path(), all.path().join("link")).unwrap();
         let log = all.path().join("link/link/a.log");
         drop(open_log(&log).unwrap());

@@ -19,13 +19,14 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-/// The connections that may wait until a server accepts them. The kernel lowers it to `net.core.somaxconn`.
+/// The maximum number of connections that wait until a server accepts them. The kernel lowers this number to
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// The sockets of an address that get new connections, by their numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SocketChoice {
-    /// So many sockets, from the first one on, share the connections.
+    /// A range of sockets shares the connections.
     Range {
         /// The number of the first socket.
         first: u32,
@@ -47,7 +48,8 @@ pub enum SocketChoice {
 pub struct HeldProcess(OwnedFd);
 
 impl HeldProcess {
-    /// Opens the process that has this id now. The caller verifies afterwards that it is the process that it means.
+    /// Opens the process that has this id now. The caller must then verify that this is the intended process, because
+    /// ids are reused.
     ///
     /// # Errors
     /// The error of `pidfd_open(2)`; `ESRCH` if there is no such process.

@@ -1,6 +1,6 @@
 //! Words of command lines that are printed for a user to copy.
 
-/// Quotes a text as one word for a shell, if it needs quotes.
+/// Quotes a string as one word for a shell, if it needs quotes.
 pub fn shell_quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:%,=".contains(c);
     match text.chars().all(plain) {

@@ -22,6 +22,7 @@ void howdah_forks_rest(void);
 int howdah_php_run_worker(const char *frame, char *why, size_t cap);
 int howdah_php_exit_status(void);
 int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries, int argc, char **argv);
+void howdah_offer_served_functions(void);
 int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_entries, const char *code, bool tells, int argc, char **argv);
 size_t howdah_php_trace(int memory, char *out, size_t cap);
 void howdah_scripts_list(int to);

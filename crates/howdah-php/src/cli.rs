@@ -18,6 +18,8 @@ struct CliOptions {
     code: Option<CString>,
     /// The descriptor to which effects are written. `None` means that they are not reported.
     effects: Option<i32>,
+    /// Whether the script has the functions of requests.
+    as_served: bool,
     /// The script, or with `code` the name that PHP shows in its place, followed by the script's arguments.
     arguments: Vec<CString>,
 }
@@ -47,6 +49,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitStatus {
         entries,
         options.code,
         reports_effects,
+        options.as_served,
         options.arguments,
     )
 }
@@ -59,6 +62,7 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<CliOptions, Argume
             Argument::Word(script) => options.arguments = line.script_and_arguments(script)?,
             Argument::Option(name) => match name.as_str() {
                 "--code" => options.code = Some(c_string(&name, line.value()?.into_vec())?),
+                "--as-served" => options.as_served = true,
                 "--effects-fd" => {
                     let number = line.value()?.to_str().and_then(|n| n.parse().ok());
                     options.effects = Some(number.ok_or_else(|| {

@@ -38,7 +38,7 @@ pub struct FastCgiBackend {
     pub weight: u32,
 }
 
-/// Why a text is not an address. [`fmt::Display`] says what is expected.
+/// Why a string is not an address. [`fmt::Display`] says what is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressError {
     /// Neither `unix:PATH` nor `HOST:PORT`.

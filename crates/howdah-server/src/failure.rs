@@ -182,9 +182,9 @@ impl Failure {
             // RFC 5842 §7.2.
             Failure::ProxyLoop => 508,
             Failure::Purge(refused) => refused.status(),
-            // In logs only, like nginx logs a client that does not read.
+            // This status appears only in logs; nginx logs the same one for a client that does not read.
             Failure::ClientTooSlow => 408,
-            // In logs only; the status is nginx' own.
+            // This status appears only in logs; nginx introduced it.
             Failure::ClientGone => 499,
         }
     }

@@ -25,6 +25,7 @@ mod explanation;
 mod export;
 mod file;
 mod limits;
+mod litespeed;
 mod local_response;
 mod log;
 mod pending_response;

@@ -104,6 +104,10 @@ impl SiteService {
                     .cache
                     .as_ref()
                     .is_some_and(|cache| cache.rules.esi.is_some()),
+                vary_mobile: config
+                    .cache
+                    .as_ref()
+                    .is_some_and(|cache| cache.rules.vary.mobile),
             },
             body_limit: match config.max_body_size {
                 0 => u64::MAX,

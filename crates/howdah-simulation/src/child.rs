@@ -395,7 +395,7 @@ fn read_body(job: &mut Job, actions: &mut ChildActions) -> Next {
             // The front may have written before it could see the announcement, so the child checks once more.
             BodyRead::Pending => job.wait = Some(job.claim.prepare_wait()),
             BodyRead::End => break,
-            // The client has left, and its response is not sent.
+            // The client has disconnected, and its response is not sent.
             BodyRead::CutOff => break,
         }
         if job.wait.is_some() && read != BodyRead::Pending {

@@ -21,7 +21,7 @@ pub enum Step {
     Pause(Duration),
     /// The script reads the whole request body.
     ReadBody,
-    /// The script decides about its response. Its further steps follow from this.
+    /// The script chooses its response, which determines its further steps.
     Respond,
     /// The script sends a frame of this kind.
     Frame(u32, Vec<u8>),

@@ -5,9 +5,9 @@
 //! lies in a configured network, and then from the right: each proxy appends what it saw, so the rightmost address that
 //! is not a trusted proxy's is the last one that a trusted party vouches for (nginx `real_ip_recursive on`). Everything
 //! left of it is the client's own claim. Only the configured one of the two header families is read: a proxy that
-//! writes `X-Forwarded-For` passes a client's `Forwarded` through untouched, and the reverse. `X-Forwarded-Host` and
-//! `-Port` have switches of their own, off by default: most proxies keep `Host` and pass these two through from any
-//! sender.
+//! writes `X-Forwarded-For` passes a client's `Forwarded` through unchanged, and a proxy that writes `Forwarded` does
+//! the same with `X-Forwarded-For`. `X-Forwarded-Host` and `-Port` have switches of their own, off by default: most
+//! proxies keep `Host` and pass these two through from any sender.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};

@@ -100,13 +100,13 @@ pub(crate) fn crypt(phrase: &CStr, setting: &CStr) -> Option<Vec<u8>> {
     // Numbers of sixteen bytes are aligned for anything that the library stores in them.
     let mut data = vec![0u128; CRYPT_DATA / size_of::<u128>()];
     let (at, size) = (data.as_mut_ptr().cast(), CRYPT_DATA as c_int);
-    // SAFETY: both texts end with NUL and are only read; the library writes at most `size` bytes, which is the size of
-    // `data`.
+    // SAFETY: both strings end with NUL and are only read; the library writes at most `size` bytes, which is the size
+    // of `data`.
     let hashed = unsafe { crypt_rn(phrase.as_ptr(), setting.as_ptr(), at, size) };
     if hashed.is_null() {
         return None;
     }
-    // SAFETY: the pointer is not null, so it points to a text that ends with NUL within `data`, which is still alive.
+    // SAFETY: the pointer is not null, so it points to a string that ends with NUL within `data`, which is still alive.
     let hashed = unsafe { CStr::from_ptr(hashed) }.to_bytes();
     Some(hashed.to_vec())
 }

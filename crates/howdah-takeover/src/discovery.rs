@@ -45,7 +45,7 @@ use self::staging::StagedDirectory;
 use crate::plan::{CONFIGURATION, PLAN_FILE, Plan, PlannedSite, ServerKind};
 use crate::switch::state::SwitchLock;
 
-/// Makes the plan and writes it to a directory. `only` names the first processes of the servers that are taken over; if
+/// Makes the plan and writes it to a directory. `only` names the main processes of the servers that are taken over; if
 /// it is empty, these are all servers that root or the user of this process has started.
 ///
 /// # Errors

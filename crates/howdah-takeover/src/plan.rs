@@ -154,13 +154,13 @@ pub struct Finding {
     pub severity: Severity,
     /// The name of the failure, such as `CertificateExpired`: the same in output, JSON and documents.
     pub name: String,
-    /// The site that it concerns; none if it concerns the machine.
+    /// The site that the finding concerns; `None` if it concerns the machine.
     pub site: Option<String>,
     /// Where it was found, such as `/etc/nginx/sites-enabled/shop:12`.
     pub place: Option<String>,
     /// What was found.
     pub message: String,
-    /// What it would take to remove it. Empty if nothing needs to be done.
+    /// What to do about the finding. Empty if nothing needs to be done.
     pub remedy: String,
 }
 

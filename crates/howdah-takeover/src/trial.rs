@@ -69,7 +69,7 @@ pub struct TriedSite {
     pub unjudged: Vec<UnjudgedRequest>,
 }
 
-/// The most differences of a site that are recorded.
+/// The maximum number of differences of a site that are recorded.
 pub const MAX_DIFFERENCES: usize = 40;
 
 /// The result of a trial in one word.

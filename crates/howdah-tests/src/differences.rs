@@ -4,7 +4,8 @@
 //!
 //! Such a table begins with `| Probes | Facts | … | Why |`; a row is `| probes | facts | against | why |`. Probes and
 //! facts are names separated by blanks, in which `*` matches any text. "Against" names the servers or modes that behave
-//! differently: one or more of the names that the page is about, or `all`, which may also be written `both`.
+//! differently: one or more of the names that the page is about, or `all`, which may also be written `both`. If it begins
+//! with `older`, newer versions of these servers no longer differ, so the difference may be absent.
 
 use crate::oracle::Disagreement;
 
@@ -17,6 +18,8 @@ pub struct Difference {
     facts: Vec<String>,
     /// The names that this difference is against.
     pub against: Vec<String>,
+    /// Whether only older versions differ.
+    only_older: bool,
 }
 
 impl Difference {
@@ -68,9 +71,10 @@ pub fn parse(page: &str, known: &[&str]) -> Result<Vec<Difference>, Vec<String>>
             ));
             continue;
         };
-        let against = match *against {
+        let older = against.strip_prefix("older ");
+        let against = match older.unwrap_or(against) {
             "all" | "both" => known.iter().map(ToString::to_string).collect(),
-            _ => names(against),
+            listed => names(listed),
         };
         let unknown = |name: &&String| !known.contains(&name.as_str());
         if against.is_empty() || against.iter().any(|name| unknown(&name)) {
@@ -89,6 +93,7 @@ pub fn parse(page: &str, known: &[&str]) -> Result<Vec<Difference>, Vec<String>>
             probes: names(probes),
             facts: names(facts),
             against,
+            only_older: older.is_some(),
         });
     }
     if mistakes.is_empty() {
@@ -146,7 +151,8 @@ impl Ledger {
     /// disagreements and rows.
     pub fn close(self, page: &str, asked: &[&str]) {
         let mut stale = Vec::new();
-        for (row, used) in self.accepted.iter().zip(&self.used) {
+        let required = self.accepted.iter().zip(&self.used);
+        for (row, used) in required.filter(|(row, _)| !row.only_older) {
             for name in &row.against {
                 if asked.contains(&name.as_str()) && !used.contains(name) {
                     stale.push(format!(

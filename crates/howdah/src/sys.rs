@@ -25,7 +25,7 @@ pub fn terminal_size(terminal: BorrowedFd<'_>) -> Option<(u16, u16)> {
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
-/// A terminal that delivers keys as they are pressed, without echoing them; Ctrl-C is a key, too. Dropping this
+/// A terminal that delivers keys as they are pressed, without echoing them; Ctrl-C is a key, too. Dropping the value
 /// restores the terminal.
 pub struct RawTerminal {
     terminal: OwnedFd,

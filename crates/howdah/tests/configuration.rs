@@ -68,6 +68,51 @@ fn check_advises_on_options_that_the_application_needs() {
 }
 
 #[test]
+fn check_advises_that_recognise_finds_no_application() {
+    let scratch = Scratch::new("check-no-application");
+    scratch.write("plain/index.php", "<?php");
+    scratch.write("firm/index.html", "");
+    scratch.write("firm/blog/wp-login.php", "<?php");
+    scratch.write("firm/blog/wp-includes/version.php", "<?php");
+    let advice = |site: &str| {
+        scratch.write("a.toml", &format!("[[site]]\n{site}"));
+        let (code, _, err) = run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0));
+        assert_eq!(code, 0, "{err}");
+        let about = err.lines().find(|line| line.contains("recognise"));
+        about.unwrap_or_default().to_owned()
+    };
+    let said = advice("root = \"plain\"\nrecognise = true\n");
+    assert!(
+        said.starts_with("advice: a.toml:3")
+            && said.contains("there is no application that Howdah knows in "),
+        "{said}"
+    );
+    assert_eq!(advice("root = \"plain\"\n"), "");
+    assert_eq!(advice("root = \"firm\"\nrecognise = true\n"), "");
+}
+
+#[test]
+fn uploads_with_the_extensions_of_a_site_are_refused() {
+    let scratch = Scratch::new("upload-extensions");
+    scratch.write("wp-login.php", "<?php");
+    scratch.write("wp-includes/version.php", "<?php");
+    scratch.write("wp-content/uploads/a.page", "<?php");
+    scratch.write("page.page", "<?php");
+    for recognise in ["recognise = true\n", ""] {
+        let site = "[[site]]\nroot = \".\"\nphp_extensions = [\".php\", \".page\"]\n";
+        scratch.write("a.toml", &format!("{site}{recognise}"));
+        let explain = |url: &str| {
+            let words = ["explain", "--config", "a.toml", url];
+            run(howdah(words).current_dir(&scratch.0)).1
+        };
+        let upload = explain("http://localhost/wp-content/uploads/a.page");
+        assert!(upload.contains("403 Denied"), "{recognise}{upload}");
+        let own = explain("http://localhost/page.page");
+        assert!(own.contains("page.page") && !own.contains("403"), "{own}");
+    }
+}
+
+#[test]
 fn check_of_a_directory_shows_how_it_would_be_served() {
     let scratch = Scratch::new("check-dir");
     scratch.write("wiki/doku.php", "<?php");
@@ -81,7 +126,7 @@ fn check_of_a_directory_shows_how_it_would_be_served() {
     assert_eq!(code, 0, "{err}");
     for part in [
         "found DokuWiki in ",
-        "requests that match 8 patterns are refused:",
+        "files that match 8 patterns are neither sent nor run:",
         "/data/**  /conf/**  /bin/**  /inc/**  /vendor/**  /VERSION",
         "missing files     404",
         "index             index.php, index.html, index.htm",
@@ -484,7 +529,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "[[site]]\nroot = \"web\"\n[[site]]\nname = \"b\"\nroot = \"web\"\nlisten = [\"127.0.0.1:8080 h2c\"]",
-            "a.toml:6:11: listen: 127.0.0.1:8080 also appears elsewhere, but followed by other words",
+            "a.toml:6:11: listen: 127.0.0.1:8080 also appears elsewhere, but followed by other parameters",
         ),
         (
             "[[site]]\nroot = \"web\"\nlisten = [\"127.0.0.1:0\", \"127.0.0.1:81\", \"127.0.0.1:81\"]",
@@ -502,7 +547,7 @@ fn conflicting_options_are_a_mistake() {
             "listen = \"example.org:80\"",
             "is not an address to listen on",
         ),
-        ("listen = \"127.0.0.1:80 fast\"", "unknown word `fast`"),
+        ("listen = \"127.0.0.1:80 fast\"", "unknown parameter `fast`"),
         (
             "listen = \"127.0.0.1:80 tls h2c\"",
             "h2c is HTTP/2 without TLS",
@@ -672,7 +717,8 @@ fn page_cache_recognises_the_application_in_a_subfolder() {
         "web/wiki/load.php",
         "web/wiki/api.php",
         "web/wiki/includes/Setup.php",
-        "web/wiki/mw-config/index.php",
+        "web/wiki/languages/a.php",
+        "web/wiki/resources/a.js",
     ] {
         scratch.write(file, "");
     }
@@ -967,6 +1013,73 @@ fn check_names_destinations_of_logs_and_traces_that_cannot_be_used() {
     let (_, said) = check(text);
     let part = "a.toml:6:9: headers: `A B`: this header cannot be sent";
     assert!(said.contains(part), "{said}");
+}
+
+#[test]
+fn pages_vary_only_by_cookies_that_identify_no_visitor() {
+    let with = |lines: &str| {
+        check(&format!(
+            "[[site]]\nroot = \"web\"\ncache = \"on\"\n{lines}"
+        ))
+    };
+    let (code, said) = with("cache_vary_cookies = [\"currency\", \"lang-2\"]\n");
+    assert_eq!(code, 0, "{said}");
+    for (lines, expected) in [
+        (
+            "cache_vary_cookies = \"PHPSESSID\"\n",
+            "`PHPSESSID` identifies a visitor",
+        ),
+        (
+            "cache_vary_cookies = \"login\"\n[site.private]\ncookies = \"log*\"\n",
+            "`login` identifies a visitor",
+        ),
+        (
+            "cache_vary_cookies = \"cur*\"\n",
+            "`cur*` is not the name of a cookie",
+        ),
+        (
+            "cache_vary_cookies = \"_ga\"\n",
+            "`_ga` is also a cookie that the page cache ignores",
+        ),
+        (
+            "cache_vary_cookies = \"cart\"\n[site.esi]\npaths = \"/a\"\ncookies = \"cart\"\n",
+            "`cart` is also a cookie that only fragments read",
+        ),
+        (
+            "cache_vary_cookies = [\"a\", \"b\", \"c\", \"d\", \"e\"]\n",
+            "pages can vary by at most 4 cookies",
+        ),
+    ] {
+        let (code, said) = with(lines);
+        assert!(code != 0 && said.contains(expected), "{lines}: {said}");
+    }
+}
+
+#[test]
+fn check_says_why_the_litespeed_plugin_finds_no_esi() {
+    let with = |cache: &str, tables: &str| {
+        let scratch = Scratch::new("check-litespeed");
+        scratch.write("web/index.php", "<?php");
+        let site = "[[site]]\nroot = \"web\"\ncache_preset = \"wordpress\"\n";
+        let esi = "[site.esi]\npaths = \"litespeed\"\n";
+        scratch.write(
+            "a.toml",
+            &format!("{site}cache = \"{cache}\"\n{esi}{tables}"),
+        );
+        let (code, _, err) = run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0));
+        assert_eq!(code, 0, "{err}");
+        err
+    };
+    let advice = "the LiteSpeed Cache plugin finds no ESI";
+    for (cache, tables, expected) in [
+        ("on", "", "the site has no table [site.private]"),
+        ("rfc", "[site.private]\n", "it needs `cache = \"on\"`"),
+    ] {
+        let said = with(cache, tables);
+        assert!(said.contains(advice) && said.contains(expected), "{said}");
+    }
+    let said = with("on", "[site.private]\n");
+    assert!(!said.contains(advice), "{said}");
 }
 
 #[test]

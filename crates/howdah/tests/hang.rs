@@ -1,5 +1,5 @@
 //! A front that hangs: the master notices it, reports it to clients of the control socket, and starts another front.
-//! Also a service manager that watches the master.
+//! The tests also cover a service manager that watches the master.
 
 mod support;
 

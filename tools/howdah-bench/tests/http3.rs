@@ -43,7 +43,7 @@ struct ServerOptions {
     other_protocol: bool,
     /// How many requests it lets a client have at once; 0: the default.
     streams: u32,
-    /// It responds only when so many connections have been opened.
+    /// The server responds only when this number of connections have been opened.
     expected: u64,
 }
 

@@ -36,7 +36,7 @@ fn measure(server: &NullServer, concurrency: u32, requests: u64) -> usize {
     ALLOCATED.peak_usage() - before
 }
 
-/// Returns the peak of a second of a replay whose log has so many lines, a thousand for each second.
+/// Returns the peak of a second of a replay whose log has this number of lines, a thousand for each second.
 fn replay(server: &NullServer, lines: u64) -> usize {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("access.log");

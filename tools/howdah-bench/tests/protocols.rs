@@ -44,8 +44,8 @@ fn measure(plan: &Plan) -> Run {
     run
 }
 
-/// HTTP/1.1 over TLS: responds with `ok` until the client leaves. `/endless`: a body without an end marker, after which
-/// the socket is closed.
+/// HTTP/1.1 over TLS: responds with `ok` until the client disconnects. `/endless`: a body without an end marker, after
+/// which the socket is closed.
 fn https_server() -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates: Vec<_> = CertificateDer::pem_file_iter(file("localhost.pem"))

@@ -61,7 +61,7 @@ fn measure(plan: &Plan) -> Run {
     run
 }
 
-/// A line of Howdah's JSON at so many milliseconds.
+/// A line of Howdah's JSON log, at this time in milliseconds.
 fn json(at: u64, method: &str, target: &str, status: u16) -> String {
     format!(
         "{{\"time\":\"2026-11-29T09:03:{:02}.{:03}Z\",\"host\":\"other.example\",\"method\":\"{method}\",\

@@ -12,7 +12,7 @@ use howdah_machine::programs::{find, is_program};
 
 use crate::LabError;
 
-/// A program or file that a stack needs. In all texts `{php}` is replaced by PHP's series, and `{extensions}` by the
+/// A program or file that a stack needs. In all strings `{php}` is replaced by PHP's series, and `{extensions}` by the
 /// directory of its extensions ([`php::named`]).
 #[derive(Clone, Copy, Debug)]
 pub struct RequiredProgram {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::LabError;
 use crate::fixture::mariadb::Mariadb;
 use crate::fixture::pages::SmallPages;
-use crate::fixture::wordpress;
+use crate::fixture::wordpress::{self, InstalledWordpress};
 use crate::folder::RunFolder;
 use crate::suite::SuiteSite;
 
@@ -13,8 +13,8 @@ use crate::suite::SuiteSite;
 #[derive(Debug)]
 pub struct PreparedSites {
     pages: PathBuf,
-    /// The directory of WordPress, or why it could not be installed; `None` if no page needs it.
-    wordpress: Option<Result<PathBuf, LabError>>,
+    /// WordPress, or why it could not be installed; `None` if no page needs it.
+    wordpress: Option<Result<InstalledWordpress, LabError>>,
     /// The database server, or why it could not be started; `None` if no page needs it.
     mariadb: Option<Result<Mariadb, LabError>>,
 }
@@ -60,9 +60,16 @@ impl PreparedSites {
     /// Returns the document root of a site.
     pub fn root(&self, site: SuiteSite) -> PathBuf {
         match (site, &self.wordpress) {
-            (SuiteSite::Wordpress, Some(Ok(root))) => root.clone(),
+            (SuiteSite::Wordpress, Some(Ok(wordpress))) => wordpress.root.clone(),
             _ => self.pages.clone(),
         }
+    }
+
+    /// Returns the cookie of a visitor who has logged in to WordPress, `NAME=VALUE`; `None` if WordPress is not
+    /// installed.
+    pub fn login_cookie(&self) -> Option<&str> {
+        let wordpress = self.wordpress.as_ref()?.as_ref().ok()?;
+        Some(&wordpress.login_cookie)
     }
 
     /// Returns the script that handles paths that are not files, if the site has one.

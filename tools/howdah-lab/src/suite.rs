@@ -136,7 +136,7 @@ pub struct PostLoad {
 pub enum SuiteSite {
     /// The small pages ([`crate::fixture::pages`]).
     Pages,
-    /// The small pages, with the database behind one of them.
+    /// The small pages, and the database that one of them uses.
     Database,
     /// WordPress with its database.
     Wordpress,
@@ -161,6 +161,9 @@ pub struct SuitePage {
     /// Headers to send, `NAME: VALUE` each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<String>,
+    /// Whether the requests carry the cookie of a visitor who has logged in; only WordPress has such visitors.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub logged_in: bool,
     /// The path of another page that two more clients request continuously while this one is measured; their requests
     /// are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,7 +177,7 @@ pub struct SuitePage {
     /// An access log, relative to the suite's file: its GET requests with status 200 are the mix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
-    /// The paths that are requested in turn, in place of `path`, which is the page that is checked first.
+    /// The paths that are requested in turn instead of `path`. The page at `path` is still checked first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<String>,
     /// The paths that the page uses: visitors load the page and then these, on one connection with HTTP/2.

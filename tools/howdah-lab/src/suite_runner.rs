@@ -295,6 +295,12 @@ impl ExperimentSubject for SuiteSubject<'_> {
         let headers = page.headers.iter().filter_map(|line| line.split_once(':'));
         let headers = headers.map(|(n, v)| (n.to_owned(), RequestTemplate::new(v.trim())));
         plan.request.headers.extend(headers);
+        if page.logged_in
+            && let Some(cookie) = self.sites.login_cookie()
+        {
+            let cookie = RequestTemplate::new(cookie);
+            plan.request.headers.push(("Cookie".to_owned(), cookie));
+        }
         suite_page::prepare(page, self.host(page), running.address, path, &mut plan)
             .map_err(|got| self.wrong_page(arm, &plan, running, got))?;
         Ok(plan)

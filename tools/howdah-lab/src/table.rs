@@ -5,7 +5,8 @@ use howdah_bench::report::ab::AbFigures;
 use howdah_bench::report::figures::{self, Figures};
 use howdah_bench::report::{formatting, judge};
 use howdah_bench::run::{Machine, Run};
-use howdah_bench::stats::mean;
+use howdah_bench::histogram::Histogram;
+use howdah_bench::stats::{mean, quantile};
 use howdah_bench::stats::paired::{Judgement, JudgementSettings};
 use serde::{Deserialize, Serialize};
 
@@ -101,8 +102,22 @@ pub struct StackRow {
     /// The latency percentiles of good responses: per cent and seconds, up to the percentile beyond which too few
     /// responses lie. The slowest response is at 100.
     pub percentiles: Vec<(f64, f64)>,
+    /// The times from the request for the page until all of its assets have arrived, if the page has assets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_loads: Option<PageLoadTimes>,
     /// The comparison with the base; `None` for the base itself, for a trap, and for a single window.
     pub against: Option<Judgement>,
+}
+
+/// How long complete page loads took.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PageLoadTimes {
+    /// The number of complete page loads in all windows.
+    pub complete: u64,
+    /// The median, in seconds; `None` if there are too few.
+    pub p50: Option<f64>,
+    /// The time that 99 of 100 page loads did not exceed, in seconds; `None` if there are too few.
+    pub p99: Option<f64>,
 }
 
 /// A row without figures.
@@ -356,8 +371,24 @@ fn build_row(
         figures: experiment::figures(windows),
         windows: runs.iter().map(|run| run.good_rate()).collect(),
         percentiles: percentiles(&runs),
+        page_loads: page_loads(&runs),
         against: None,
     }
+}
+
+/// Returns the times of all page loads of the runs; `None` if the runs are not of a page with assets.
+fn page_loads(runs: &[&Run]) -> Option<PageLoadTimes> {
+    let mut all: Option<Histogram> = None;
+    for loads in runs.iter().filter_map(|run| run.page_loads.as_ref()) {
+        all.get_or_insert_default().add(loads);
+    }
+    let all = all?;
+    let seconds = |percentile| Some(quantile::trusted(&all, percentile)? as f64 / 1e9);
+    Some(PageLoadTimes {
+        complete: all.len(),
+        p50: seconds(50.0),
+        p99: seconds(99.0),
+    })
 }
 
 /// The percentiles of a page's curve, in per cent.

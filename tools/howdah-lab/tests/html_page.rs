@@ -98,7 +98,7 @@ fn app_pages_are_readable_on_desktop_and_phone() {
 
 #[test]
 fn pages_render_for_desktop_phone_and_paper() {
-    // Blank screenshots of these sizes have less than 20 KB.
+    // Blank screenshots of these sizes are smaller than 20 KB.
     PAGES.picture("b3", (1200, 3200), 60_000, &[]);
     PAGES.picture("b4", (390, 3200), 40_000, &[]);
     PAGES.paper("b4", 20_000);

@@ -176,7 +176,7 @@ fn wordpress_and_the_database_page_are_served() {
     let pages = SmallPages::write(&folder, Some(&mariadb)).unwrap();
     let small = job(&folder, pages.root);
     let blog = StackJob {
-        root: wordpress::install(&folder, &mariadb).unwrap(),
+        root: wordpress::install(&folder, &mariadb).unwrap().root,
         front_controller: Some("/index.php".to_owned()),
         worker: None,
         ..small.clone()

@@ -3,6 +3,9 @@
 
 use crate::cookie::matches_pattern;
 
+/// The query parameter of the fragments of the LiteSpeed Cache plugin for WordPress.
+const LITESPEED_PARAMETER: &[u8] = b"lsesi";
+
 /// A URL that pages may include.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EsiPath {
@@ -26,11 +29,10 @@ impl EsiPath {
         match text {
             // The default of Symfony's `framework.fragments.path`.
             "symfony" => return Ok(EsiPath::Below(b"/_fragment".to_vec())),
-            // The parameter of the LiteSpeed Cache plugin for WordPress.
             "litespeed" => {
                 return Ok(EsiPath::WithParameter {
                     path: b"/".to_vec(),
-                    parameter: b"lsesi".to_vec(),
+                    parameter: LITESPEED_PARAMETER.to_vec(),
                 });
             }
             _ => {}
@@ -103,6 +105,14 @@ impl EsiRules {
     /// Returns whether a URL may be included. `path` is the decoded and cleaned path.
     pub fn allows(&self, path: &[u8], query: Option<&[u8]>) -> bool {
         self.paths.iter().any(|own| own.matches(path, query))
+    }
+
+    /// Returns whether the fragments of the LiteSpeed Cache plugin for WordPress may be included.
+    pub fn has_litespeed_fragments(&self) -> bool {
+        self.paths.iter().any(|path| match path {
+            EsiPath::WithParameter { parameter, .. } => parameter == LITESPEED_PARAMETER,
+            EsiPath::Below(_) => false,
+        })
     }
 
     /// Returns whether only fragments read a cookie of this name, read as PHP reads it.

@@ -9,13 +9,13 @@ pub struct Freshness {
     pub received: Millis,
     /// The age when it was received, in milliseconds: `corrected_initial_age` of §4.2.3.
     pub initial_age: Millis,
-    /// Milliseconds for which it is fresh, counted from age 0.
+    /// Milliseconds for which the response is fresh, counted from age 0.
     pub lifetime: Millis,
-    /// Milliseconds beyond the lifetime for which it may be served while a new page is rendered.
+    /// Milliseconds beyond the lifetime for which the response may be served while a new page is rendered.
     pub while_revalidate: Millis,
-    /// Milliseconds beyond the lifetime for which it may be served if rendering a new page fails.
+    /// Milliseconds beyond the lifetime for which the response may be served if rendering a new page fails.
     pub if_error: Millis,
-    /// `no-cache`: it is never served without validation.
+    /// `no-cache`: the response is never served without validation.
     pub always_validate: bool,
 }
 
@@ -58,7 +58,7 @@ impl Freshness {
         }
     }
 
-    /// Returns the milliseconds for which it is still fresh; 0 or negative once it is not.
+    /// Returns for how many milliseconds the response will still be fresh; 0 or negative if it is no longer fresh.
     pub fn ttl(&self, now: Millis) -> i64 {
         self.lifetime as i64 - self.age(now) as i64
     }

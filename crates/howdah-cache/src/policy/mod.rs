@@ -18,6 +18,7 @@ pub mod response;
 use crate::cookie::matches_pattern;
 use crate::esi::EsiRules;
 use crate::preset::{NamePattern, Preset, TRACKING_COOKIES};
+use crate::vary::VaryRules;
 
 pub use freshness::{Freshness, PageState};
 pub use request::RequestGate;
@@ -56,6 +57,8 @@ pub struct CacheRules {
     pub max_object: u64,
     /// `cache_ignore_cookies`: names of harmless cookies; a `*` at the end matches any ending.
     pub ignore_cookies: Vec<String>,
+    /// What shared pages vary by, besides what they say in `Vary`.
+    pub vary: VaryRules,
     /// `cache_ignore_query`: parameters that are omitted from the key in addition to the tracking ones.
     pub ignore_query: Vec<String>,
     /// `cache_never`: prefixes of paths that are never cached, decoded.
@@ -93,6 +96,7 @@ impl Default for CacheRules {
             stale_if_error: 0,
             max_object: 0,
             ignore_cookies: Vec::new(),
+            vary: VaryRules::default(),
             ignore_query: Vec::new(),
             never: Vec::new(),
             keep_tags: false,
@@ -124,6 +128,15 @@ impl CacheRules {
         among(TRACKING_COOKIES)
             || among(self.preset.harmless_cookies)
             || self.ignore_cookies.iter().any(ignored)
+    }
+
+    /// Returns whether scripts find a LiteSpeed cache with ESI: the site allows the URLs of the plugin's fragments,
+    /// stores what is a visitor's own, and renders shared pages for nobody in particular.
+    pub fn has_litespeed_esi(&self) -> bool {
+        let esi = self.esi.as_ref();
+        self.scheme == CacheScheme::CleanRoom
+            && self.private.is_some()
+            && esi.is_some_and(EsiRules::has_litespeed_fragments)
     }
 
     /// Returns whether only fragments of pages read a cookie of this name, so no page depends on it.

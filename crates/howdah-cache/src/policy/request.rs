@@ -17,6 +17,8 @@ pub struct RequestGate<'r> {
     is_fragment: bool,
     /// Whether the response is looked for among the visitor's own, whose keys contain the cookies.
     is_private: bool,
+    /// The cookies by which pages vary that the request has, as positions in `vary.cookies`.
+    vary_cookies: Vec<usize>,
     /// The name of the cookie that caused the bypass, as PHP reads it.
     pub cookie: Option<Vec<u8>>,
     /// Whether the request has `Range` or a conditional header such as `If-None-Match`. If so, [`crate::serve`] must
@@ -40,6 +42,7 @@ impl<'r> RequestGate<'r> {
             bypass: why,
             is_fragment: false,
             is_private: false,
+            vary_cookies: Vec::new(),
             cookie: None,
             conditional: false,
         }
@@ -119,9 +122,18 @@ impl<'r> RequestGate<'r> {
     }
 
     fn check_cookies(&mut self, line: &[u8]) -> Result<(), Pass> {
-        for name in cookie::names(line) {
+        for (raw, name, _) in cookie::pairs(line) {
             let name = name.map_err(|_| Pass::UnreadableCookie)?;
             if self.is_private || (!self.is_fragment && self.rules.is_cookie_of_fragments(&name)) {
+                continue;
+            }
+            let mut varying = self.rules.vary.cookies.iter();
+            if let Some(at) = varying.position(|own| own.as_bytes() == &*name) {
+                // PHP sees one value, and it has to be the one in the key.
+                if *raw != *name || self.vary_cookies.contains(&at) {
+                    return Err(Pass::UnreadableCookie);
+                }
+                self.vary_cookies.push(at);
                 continue;
             }
             let sessions = self.rules.preset.session_cookies;
@@ -150,6 +162,7 @@ mod tests {
     use super::*;
     use crate::esi::EsiRules;
     use crate::preset::Preset;
+    use crate::vary::VaryRules;
 
     fn wordpress() -> CacheRules {
         CacheRules {
@@ -279,6 +292,36 @@ mod tests {
                 assert_eq!(verdict(false, "cart_1=b; c=d"), Err(Pass::UnknownCookie));
             }
         }
+    }
+
+    #[test]
+    fn cookie_that_pages_vary_by_counts_only_if_php_sees_the_value_of_the_key() {
+        let rules = CacheRules {
+            vary: VaryRules {
+                cookies: vec!["currency".to_owned()],
+                mobile: false,
+            },
+            ..wordpress()
+        };
+        let verdict = |lines: &[&str]| {
+            let lines: Vec<_> = lines.iter().map(|line| ("Cookie", *line)).collect();
+            ask(&rules, "GET", "/", &lines)
+        };
+        assert_eq!(verdict(&["currency=EUR; theme=dark"]), Ok(()));
+        assert_eq!(verdict(&["currency="]), Ok(()));
+        for tricky in [
+            &["currency=EUR; currency=USD"][..],
+            &["currency=EUR", "currency=EUR"],
+            &["currency[a]=EUR"],
+            &["%63urrency=EUR"],
+        ] {
+            assert_eq!(verdict(tricky), Err(Pass::UnreadableCookie), "{tricky:?}");
+        }
+        for other in ["Currency=EUR", "currency_2=EUR"] {
+            assert_eq!(verdict(&[other]), Err(Pass::UnknownCookie), "{other}");
+        }
+        let logged_in = "currency=EUR; wordpress_logged_in_1=a";
+        assert_eq!(verdict(&[logged_in]), Err(Pass::SessionCookie));
     }
 
     #[test]

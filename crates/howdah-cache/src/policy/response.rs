@@ -1,5 +1,5 @@
-//! Decides which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx' `X-Accel-Expires`.
-//! Only this module creates a [`Storable`].
+//! Decides which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx's
+//! `X-Accel-Expires`. Only this module creates a [`Storable`].
 
 pub use super::facts::ResponseFacts;
 use super::lifetime::freshness;
@@ -149,7 +149,7 @@ pub fn decide_storable(response: &ResponseFacts<'_>, rules: &CacheRules) -> Resu
     let is_targeted = targeted.is_some();
     let directives =
         targeted.unwrap_or_else(|| Directives::parse(field::all(fields, b"cache-control")));
-    let vary = vary(fields, clean)?;
+    let vary = vary(fields, rules)?;
     let accel = control::accel_expires(fields, response.received);
     let freshness = freshness(response, rules, &directives, is_targeted, accel)?;
     let mut storable = storable(response, rules, freshness)?;
@@ -204,10 +204,15 @@ fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result
             return Err(Pass::DoNotCachePage);
         }
     }
-    // A cookie that determines what the page shows must not be one that is ignored.
-    let decides = |member: &[u8]| {
-        let name = member.strip_prefix(b"cookie=");
-        name.is_some_and(|name| rules.ignores_cookie(name) || rules.is_cookie_of_fragments(name))
+    // LiteSpeed's server sets this cookie for every visitor who gets the stored page.
+    if field::first(fields, b"lsc-cookie").is_some() {
+        return Err(Pass::SetCookie);
+    }
+    // A cookie that determines what the page shows must not be one that is ignored. A value stands for something in the
+    // request that only the application knows.
+    let decides = |member: &[u8]| match member.strip_prefix(b"cookie=") {
+        Some(name) => rules.ignores_cookie(name) || rules.is_cookie_of_fragments(name),
+        None => member.starts_with(b"value="),
     };
     if field::all(fields, b"x-litespeed-vary").any(|line| members(line).any(decides)) {
         return Err(Pass::VaryUnbounded);
@@ -220,8 +225,10 @@ fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result
 
 /// Returns the headers by which a response varies. `Accept-Encoding` is not one of them: the body is stored plain and
 /// encoded here. Under [`CacheScheme::CleanRoom`] `Cookie` is not one of them either: the page was rendered without
-/// cookies, and it answers only requests that have no relevant one.
-fn vary(fields: &HeaderFields<'_>, clean: bool) -> Result<Vec<Vec<u8>>, Pass> {
+/// cookies, and it answers only requests that have no relevant one. The site's own names (`rules.vary`) are always
+/// among them, whatever the response says, because the site knows what its pages may show.
+fn vary(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result<Vec<Vec<u8>>, Pass> {
+    let clean = rules.scheme == CacheScheme::CleanRoom;
     let encoded = field::first(fields, b"content-encoding").is_some();
     let mut names = Vec::new();
     for line in field::all(fields, b"vary") {
@@ -240,6 +247,9 @@ fn vary(fields: &HeaderFields<'_>, clean: bool) -> Result<Vec<Vec<u8>>, Pass> {
     if names.len() > MAX_VARY_HEADERS {
         return Err(Pass::VaryUnbounded);
     }
+    names.extend(rules.vary.names());
+    names.sort();
+    names.dedup();
     Ok(names)
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::Millis;
 use crate::preset::Preset;
+use crate::vary::VaryRules;
 use proptest::prelude::*;
 
 const NOW: Millis = 1_795_200_000_000;
@@ -413,10 +414,40 @@ fn litespeed_control_sets_a_lifetime_and_may_forbid() {
     }
     let private = [said("public,max-age=600"), ("Cache-Control", "private")];
     check(&rules, 200, &private, Err(Pass::Private));
-    let ignored = [("X-LiteSpeed-Vary", "cookie=_ga")];
-    check(&rules, 200, &ignored, Err(Pass::VaryUnbounded));
+    for undecided in ["cookie=_ga", "cookie=currency,value=winter"] {
+        let lines = [("X-LiteSpeed-Vary", undecided)];
+        check(&rules, 200, &lines, Err(Pass::VaryUnbounded));
+    }
+    let cookie = [("lsc-cookie", "a=b")];
+    check(&rules, 200, &cookie, Err(Pass::SetCookie));
     let unknown = [("X-LiteSpeed-Vary", "cookie=currency")];
     check(&rules, 200, &unknown, Ok(120));
+}
+
+#[test]
+fn every_page_varies_by_what_the_site_names() {
+    let rules = CacheRules {
+        vary: VaryRules {
+            cookies: vec!["currency".to_owned(), "Language".to_owned()],
+            mobile: true,
+        },
+        ..wordpress()
+    };
+    let storable = ask(&rules, 200, &[("Vary", "Accept-Language")]).unwrap();
+    let names: Vec<_> = storable.vary_headers().iter().map(|n| &n[..]).collect();
+    let expected: [&[u8]; 4] = [
+        b"accept-language",
+        b"browser;mobile",
+        b"cookie;Language",
+        b"cookie;currency",
+    ];
+    assert_eq!(names, expected);
+    assert!(
+        ask(&wordpress(), 200, &[])
+            .unwrap()
+            .vary_headers()
+            .is_empty()
+    );
 }
 
 #[test]

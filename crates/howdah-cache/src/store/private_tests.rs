@@ -138,7 +138,7 @@ fn new_configuration_begins_empty() {
     let before = store.begin_configuration(64 * MIB);
     assert_eq!(store.usage().pages, 0);
     assert_eq!(store.begin_configuration(64 * MIB), before + 1);
-    // Runs of the former configuration still count as writes of their visitors.
+    // A script that started under the former configuration can still invalidate the pages of its visitor.
     store.forget(&ann);
     let late = store.store(&render, b"a", object(&[], "x"), &Generations::default());
     assert_eq!(late, Err(Pass::OutdatedRender));

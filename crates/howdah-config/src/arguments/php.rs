@@ -170,9 +170,10 @@ impl PhpArguments {
 // The code that prints what the options of `php` print. The formats follow sapi/cli/php_cli.c of php-src.
 const VERSION: &str = r#"
 ob_start(); phpinfo(INFO_GENERAL); $i = ob_get_clean();
-$b = preg_match('/^Build Date => (.+)$/m', $i, $m) ? " (built: $m[1])" : '';
+$of = fn($n, $before, $after) => preg_match("/^$n => (.+)$/m", $i, $m) ? "$before$m[1]$after" : '';
+$b = $of('Build Date', ' (built: ', ')');
 echo 'PHP ', PHP_VERSION, ' (', PHP_SAPI, ')', $b, ' (', PHP_ZTS ? 'ZTS' : 'NTS', PHP_DEBUG ? ' DEBUG' : '',
-    ")\nCopyright (c) The PHP Group\nZend Engine v", zend_version(), ", Copyright (c) Zend Technologies\n";
+    ")\nCopyright (c) The PHP Group\n", $of('Build Provider', 'Built by ', "\n"), 'Zend Engine v', zend_version(), ", Copyright (c) Zend Technologies\n";
 foreach (get_loaded_extensions(true) as $n) {
     $z = new ReflectionZendExtension($n);
     echo "    with $n v{$z->getVersion()}, {$z->getCopyright()}, by {$z->getAuthor()}\n";

@@ -1,5 +1,5 @@
-//! One request in mode `cgi`: a permit, a program with three pipes, its response. `cleanup` does the work that outlives
-//! the run.
+//! Runs one request in mode `cgi`: obtains a permit, starts a program with three pipes, and reads its response.
+//! `cleanup` does the work that outlives the run.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -43,8 +43,8 @@ struct ProgramGuard {
     spawner: Arc<SpawnerClient>,
     id: u64,
     complete: bool,
-    /// Whether the program continues after its client has left. It is set once the program has received the whole of a
-    /// request that is made for its side effects.
+    /// Whether the program continues after its client has disconnected. It is set once the program has received the
+    /// whole of a request that is made for its side effects.
     keeps_running: Arc<AtomicBool>,
     /// Dropped with the guard, which tells the cleanup that no signal follows.
     _over: oneshot::Sender<()>,
@@ -129,8 +129,8 @@ pub(super) async fn run(
         () = tokio::time::sleep_until(deadline.into()) => Err(ExecError::TerminateTimeout),
         _ = cut.wait_for(|cut| *cut) => Err(ExecError::Stopping),
     };
-    // This line is not reached if the client leaves, because the whole future is dropped then. In every other case the
-    // program must not continue.
+    // This line is not reached if the client disconnects, because the whole future is dropped then. In every other case
+    // the program must not continue.
     guard.keeps_running.store(false, Ordering::Relaxed);
     match outcome {
         Err(ExecError::ChildDied(_)) if Instant::now() >= deadline => {

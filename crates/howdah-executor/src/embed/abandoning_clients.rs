@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long a run must continue after its client has left before it counts as long, in nanoseconds. A load test that
-/// ends leaves many short runs at once, which do not affect visitors.
+/// How long a run must continue after its client has disconnected before it counts as long, in nanoseconds. A load test
+/// that ends leaves many short runs at once, which do not affect visitors.
 const LONG_RUN_NS: u64 = 50_000_000;
 /// How long a client is remembered after it has left long-running scripts, in nanoseconds.
 const REMEMBERED_FOR_NS: u64 = 10_000_000_000;
@@ -21,7 +21,7 @@ const MAX_REMEMBERED_CLIENTS: usize = 4096;
 pub(crate) struct AbandoningClients {
     /// The number of long abandoned runs at which their clients are remembered.
     threshold: u32,
-    /// The number of runs whose clients have left.
+    /// The number of runs whose clients have disconnected.
     abandoned: AtomicU32,
     /// When the last client is forgotten; 0 if no client is remembered.
     remembered_until: AtomicU64,
@@ -30,13 +30,13 @@ pub(crate) struct AbandoningClients {
 
 #[derive(Debug, Default)]
 struct AbandonmentRecords {
-    /// The runs whose clients have left.
+    /// The runs whose clients have disconnected.
     abandoned: Vec<AbandonedRun>,
     /// When each client is forgotten.
     clients: HashMap<IpAddr, u64>,
 }
 
-/// A run whose client has left.
+/// A run whose client has disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AbandonedRun {
     client: Option<IpAddr>,
@@ -58,8 +58,8 @@ impl AbandoningClients {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that a run's client has left although a process has begun with the run. The result must be passed to
-    /// [`AbandoningClients::record_end`].
+    /// Records that a run's client has disconnected although a process has begun with the run. The result must be
+    /// passed to [`AbandoningClients::record_end`].
     pub fn record_abandoned(&self, client: Option<IpAddr>, now: u64) -> AbandonedRun {
         let run = AbandonedRun { client, since: now };
         let mut known = self.lock();

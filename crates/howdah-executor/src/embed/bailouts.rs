@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The allowed rate: one bailout of a client in this many nanoseconds, which is ten a second.
 const BAILOUT_INTERVAL_NS: u64 = 100_000_000;
-/// The bailouts that a client may have at once beyond that rate, in nanoseconds: twenty.
+/// How many bailouts a client may have at once beyond that rate: twenty, expressed in nanoseconds of the rate.
 const BURST_NS: u64 = 20 * BAILOUT_INTERVAL_NS;
 /// The maximum number of clients that are tracked.
 const MAX_TRACKED_CLIENTS: usize = 4096;

@@ -52,7 +52,7 @@ pub(crate) struct InFlightState {
     pub position: RequestPosition,
     /// Whether a run still waits for the response.
     pub is_awaited: bool,
-    /// Set when the client has left while a child had the request;
+    /// Set when the client has disconnected while a child had the request;
     /// [`AbandoningClients`](super::abandoning_clients::AbandoningClients) counts it.
     pub abandoned: Option<AbandonedRun>,
     /// Woken when there is an event to poll for.
@@ -299,9 +299,9 @@ impl InFlightState {
         }
     }
 
-    /// Reads the remaining bytes of a child whose client has left, so the child never waits for room, and passes on
-    /// only log messages. It reads at most a few rings per call, because a child that writes as fast as it is read must
-    /// not occupy the thread.
+    /// Reads the remaining bytes of a child whose client has disconnected, so the child never waits for room, and
+    /// passes on only log messages. It reads at most a few rings per call, because a child that writes as fast as it is
+    /// read must not occupy the thread.
     pub fn discard(
         &mut self,
         port: &FrontPort,

@@ -389,7 +389,7 @@ impl Lane {
         self.finish(pool, table, in_flight, state, verdict);
     }
 
-    /// Reads the bytes of a child whose client has left, for the error log.
+    /// Reads the bytes of a child whose client has disconnected, for the error log.
     fn discard(
         &self,
         pool: &PoolState,
@@ -421,7 +421,7 @@ impl Lane {
     }
 
     /// Handles the notifications of the children: reads responses out of slots that are done, wakes runs, and discards
-    /// responses whose client has left. Returns whether there was any notification.
+    /// responses whose client has disconnected. Returns whether there was any notification.
     pub fn handle_notifications(&self, pool: &PoolState) -> bool {
         let mut guard: Option<MutexGuard<'_, LaneTable>> = None;
         let any = self.port.take_notified(|slot| {

@@ -73,8 +73,10 @@ impl PoolState {
 
     /// Counts a request as finished; the last one of a closing pool wakes the supervisor.
     pub fn record_finished(&self) {
-        let before = self.outstanding.fetch_sub(1, Ordering::AcqRel);
-        if before == 1 && self.closing.load(Ordering::Acquire) {
+        // SeqCst pairs with the drain, which sets `closing` before it reads `outstanding`: either the drain counts the
+        // request as finished, or this thread sees that the pool closes.
+        let before = self.outstanding.fetch_sub(1, Ordering::SeqCst);
+        if before == 1 && self.closing.load(Ordering::SeqCst) {
             self.wake_supervisor();
         }
     }
@@ -106,7 +108,8 @@ impl PoolState {
     /// Takes the messages since the last call. Called by the supervisor.
     pub fn take_messages(&self) -> Vec<SupervisorMessage> {
         sys::drain_bell(self.supervisor_bell.as_fd());
-        self.children_wanted.store(false, Ordering::Release);
+        // A swap, and not a store, because the requests of a thread that found `true` here must be visible from now on.
+        self.children_wanted.swap(false, Ordering::AcqRel);
         std::mem::take(&mut *self.messages.lock().unwrap_or_else(|e| e.into_inner()))
     }
 

@@ -142,13 +142,14 @@ impl EmbedShared {
         if self.down.load(Ordering::Acquire) {
             return Err(self.down_error());
         }
-        let outstanding = self.pool.outstanding.fetch_add(1, Ordering::AcqRel) + 1;
+        let outstanding = self.pool.outstanding.fetch_add(1, Ordering::SeqCst) + 1;
         if outstanding > self.capacity && !self.make_room_for(front, client) {
             self.pool.record_finished();
             return Err(ExecError::QueueFull);
         }
-        // Check again, now that a drain would wait for this request.
-        if self.pool.closing.load(Ordering::Acquire) {
+        // Check again, now that a drain would wait for this request. SeqCst pairs with the drain, which sets `closing`
+        // before it reads `outstanding`: it cannot miss the request while this thread misses the drain.
+        if self.pool.closing.load(Ordering::SeqCst) {
             self.pool.record_finished();
             return Err(ExecError::Stopping);
         }

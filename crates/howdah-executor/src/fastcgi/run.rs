@@ -1,5 +1,5 @@
-//! One request: from the queue to a backend, over as many attempts as are safe, to its end. The server polls it. Every
-//! wait has a deadline, and every exit releases the grant.
+//! Carries one request from the queue to a backend, and repeats it as often as is safe and necessary. The server polls
+//! the request. Every wait has a deadline, and the grant is released however the request ends.
 //!
 //! ```text
 //! Waiting ─► Connect ─► (Connecting) ─► Talking ─► Over

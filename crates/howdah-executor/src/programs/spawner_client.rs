@@ -35,7 +35,8 @@ pub(crate) enum ProcessEvent {
     Exited(Exit),
 }
 
-/// An ordered process. Dropping it lets the spawner reap the process; it does not terminate it.
+/// A process that was requested from the spawner. Dropping the value lets the spawner reap the process, but does not
+/// terminate the process.
 pub(crate) struct SpawnedProcess {
     pub id: u64,
     /// The reports about the process. The end of the stream means that its spawner is gone.

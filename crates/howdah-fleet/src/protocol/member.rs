@@ -85,7 +85,8 @@ pub struct FleetMember<E> {
     leaving: bool,
     /// Members that the next exchange is to forget.
     members_to_forget: Vec<MemberName>,
-    /// When the member sent the last exchange that makes the others rely on it. `None` if there was no such exchange.
+    /// When this member sent the last exchange to which the registry replied. The other members rely on this member
+    /// until its fence, which is counted from this time. `None` if there was no such exchange.
     last_reached_at: Option<ClockNanoseconds>,
     /// See [`FleetMember::first_unrefused`].
     first_unrefused: WriteTicket,

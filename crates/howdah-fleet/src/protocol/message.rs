@@ -142,7 +142,7 @@ pub struct RegistryReply<E> {
     pub settled: bool,
     /// The result of the exchange.
     pub outcome: ExchangeOutcome,
-    /// The number of the log's last entry. Entries of the exchange itself are the last ones up to it.
+    /// The number of the log's last entry. If the exchange appended entries, they are the last ones up to this number.
     pub head: u64,
     /// The entries after the member's position. Some are missing if the log has been trimmed.
     pub records: Vec<LogRecord<E>>,

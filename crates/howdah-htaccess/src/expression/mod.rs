@@ -66,7 +66,7 @@ pub(crate) enum GlobKind {
     TextNoCase,
 }
 
-/// An expression whose value is a text.
+/// An expression whose value is a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     Text(Vec<u8>),

@@ -1,4 +1,4 @@
-//! Expands `$1`, `%1` and `%{NAME}` in mod_rewrite's texts, and sets the variables and cookies of rules.
+//! Expands `$1`, `%1` and `%{NAME}` in mod_rewrite's strings, and sets the variables and cookies of rules.
 
 use super::RuleContext;
 use crate::engine::RequestEngine;
@@ -9,7 +9,7 @@ use crate::text::{self, hex, number};
 /// The length limit of an expanded text in bytes, which is more than any request has. Further pieces are dropped.
 const MAX_EXPANDED_BYTES: usize = 64 << 10;
 
-/// A text that is being expanded, and the origin of its question mark.
+/// A string that is being expanded, and the origin of its question mark.
 #[derive(Default)]
 struct ExpandedText {
     text: Vec<u8>,

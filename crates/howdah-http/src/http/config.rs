@@ -41,10 +41,10 @@ pub struct HttpConfig {
     /// RLIMIT_NOFILE (three quarters of it: an idle connection uses one descriptor, a busy one may also have a file or
     /// two open) and from the memory limit of the front.
     ///
-    /// At the limit, a new connection replaces the one that has waited longest for its client. Connections that are not
-    /// idle between requests, but have waited two seconds for a client's first request, for the rest of a request, or
-    /// for the client to close, are replaced first. While all connections handle requests, the new one waits in the
-    /// backlog.
+    /// At the limit, a new connection replaces the one that has waited longest for its client. Connections that have
+    /// waited two seconds for a client's first request, for the rest of a request, or for the client to close are
+    /// replaced first, before those that are idle between requests. While all connections handle requests, the new one
+    /// waits in the backlog.
     pub max_connections: Option<u32>,
 }
 

@@ -109,7 +109,7 @@ impl FrontThreadConnections {
     /// Returns whether connections must close: those that wait for their clients soon, others after the request in
     /// progress.
     pub(crate) fn is_draining(&self) -> bool {
-        self.state.load(Ordering::Relaxed) >= DRAINING
+        self.state.load(Ordering::Acquire) >= DRAINING
     }
 
     /// Returns whether all connections must close at once, including those that handle a request.
@@ -138,7 +138,8 @@ impl FrontThreadConnections {
     }
 
     fn enter(&self, state: u8) {
-        self.state.fetch_max(state, Ordering::Relaxed);
+        // Release pairs with `is_draining`: a connection that sees the state also sees when it has to close.
+        self.state.fetch_max(state, Ordering::Release);
         let tasks = self.waiting().tasks();
         for task in tasks {
             task.wake();

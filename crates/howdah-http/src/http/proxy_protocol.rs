@@ -163,8 +163,8 @@ fn parse_v2(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
     }
 }
 
-/// The peers that may send a PROXY header: a function that decides about an address. It gets `None` for a peer of a
-/// unix socket.
+/// The peers that may send a PROXY header: a function that accepts or refuses an address. It gets `None` for a peer of
+/// a unix socket.
 pub struct TrustedPeers(Box<TrustsPeer>);
 
 type TrustsPeer = dyn Fn(Option<IpAddr>) -> bool + Send + Sync;

@@ -1,6 +1,6 @@
 //! Connection slots of all threads: the maximum number of simultaneous connections, which can change while the server
-//! runs. This module closes no connections: if the limit falls below their number, connections that close do not
-//! release their slots until the limit holds.
+//! runs. This module closes no connections: if the limit falls below the number of open connections, slots are not
+//! reused until enough connections have closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,7 +6,7 @@ use crate::rule_condition::{PathMatch, RuleCondition};
 /// How a variable is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VariableTest {
-    /// Equality with a text. Case is ignored if the second value is true.
+    /// Equality with a string. Case is ignored if the second value is true.
     Equals(String, bool),
     /// A match of a regular expression.
     Matches(String),

@@ -313,7 +313,7 @@ pub fn translate_error_documents(context: &HostContext<'_, '_>, site: &mut SiteT
                 || page.contains(['?', '%'])
                 || is_script(page)
             {
-                context.ledger.mark_missing(line.id, "`error_pages` in the site can name only files; the application creates its own error pages");
+                context.ledger.mark_missing(line.id, "`error_pages` in the site can name only static files; let the application create this error page itself");
             } else if layer.paths != PathMatch::All {
                 context
                     .ledger

@@ -193,7 +193,7 @@ fn translate_limit(line: &Directive, settings: &mut GlobalSettings<'_, '_>) {
             if kib <= 32 {
                 return settings.server.ledger.mark_different(
                     line.id,
-                    "the header of a request may have 32 KiB; `header` in [limits] changes this limit",
+                    "the header of a request may be 32 KiB long; `header` in [limits] changes this limit",
                 );
             }
             let table = settings.config.section("limits");

@@ -281,7 +281,7 @@ impl SectionReader<'_> {
         };
         if let Some(why) = server_status_remark(section) {
             ledger.mark_missing(section.id, why);
-            let nothing = "Howdah has no such page";
+            let nothing = "Howdah does not have this page";
             return section
                 .inner()
                 .iter()

@@ -20,7 +20,8 @@ pub fn list_section(block: &Directive, need: &str, ledger: &ImportLedger) {
     }
 }
 
-/// Gives an outcome to the directives that have none: without a meaning, or on the list.
+/// Gives an outcome to the directives that have none yet: they have no meaning in Howdah, or they are added to the list
+/// of missing directives.
 pub fn record_remaining_outcomes(tree: &[Directive], ledger: &ImportLedger) {
     for directive in tree {
         if !ledger.has_outcome(directive.id) {

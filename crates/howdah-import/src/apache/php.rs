@@ -278,7 +278,7 @@ fn record_other_handler(ledger: &ImportLedger, line: &Directive) {
             "write a rule with `cgi` for these paths, and a pool of mode cgi",
         ),
         _ if handler_by_name(line.arg(0)).is_some() => ledger.mark_carried(line.id),
-        _ => ledger.mark_missing(line.id, "Howdah has no such handler"),
+        _ => ledger.mark_missing(line.id, "Howdah does not have this handler"),
     }
 }
 

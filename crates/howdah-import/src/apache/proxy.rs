@@ -187,7 +187,7 @@ fn parse_target(context: &HostContext<'_, '_>, text: &str) -> Result<ProxyPassTa
                 "Howdah does not use HTTP/2 over TLS to other servers: write https".to_owned(),
             );
         }
-        _ => return Err("Howdah speaks HTTP and FastCGI to other servers".to_owned()),
+        _ => return Err("Howdah can forward requests only over HTTP and FastCGI".to_owned()),
     };
     Ok(ProxyPassTarget {
         servers,

@@ -13,7 +13,7 @@ const CGI_POOL: &str = "cgi";
 /// Adds pools to the configuration.
 pub struct ServerPools<'c> {
     config: &'c mut TargetConfig,
-    /// The names of pools, by the FastCGI address or user that they are for.
+    /// The names of pools, by the FastCGI address or the user whose requests they serve.
     names: BTreeMap<String, String>,
     /// The `MaxConnectionsPerChild` of Apache, for pools that run PHP in Howdah's own processes.
     max_requests: Option<(u64, SourceLine)>,

@@ -33,7 +33,7 @@ pub fn translate_condition(
         [variable, "!~*", value] => {
             Ok(RuleCondition::default().but(regex_condition(variable, value, true)?))
         }
-        _ => Err("rules have no such condition".to_owned()),
+        _ => Err("Howdah's rules have no equivalent of this condition".to_owned()),
     }
 }
 

@@ -35,7 +35,7 @@ pub fn translate_error_pages(work: &mut ServerTranslation<'_, '_>) {
         {
             work.ledger.mark_missing(
                 line.id,
-                "`error_pages` in the site can name only files; the application creates its own error pages",
+                "`error_pages` in the site can name only static files; let the application create this error page itself",
             );
             continue;
         }

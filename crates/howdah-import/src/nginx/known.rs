@@ -279,11 +279,11 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         | "fastcgi_cache_background_update"
         | "fastcgi_cache_purge"
         | "fastcgi_cache_revalidate" => {
-            "the page cache knows the application and needs no such settings: set cache = \"on\" in [[site]] (docs/cache.md), after a trial with \"dry-run\""
+            "the page cache knows the application and needs none of these settings: set cache = \"on\" in [[site]] (docs/cache.md), after a trial with \"dry-run\""
         }
         "limit_req" | "limit_req_zone" | "limit_conn" | "limit_conn_zone" => {
             return Some((
-                "no server that is carried over uses this limit, or rules have no such limit",
+                "no server that is carried over uses this limit, or Howdah's rules have no equivalent",
                 true,
             ));
         }
@@ -330,14 +330,14 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         }
         "stub_status" => "use `path` and `allow` in [status], whose page shows more",
         "stream" | "mail" => "Howdah serves only HTTP",
-        "if" => "rules have no such condition",
+        "if" => "Howdah's rules have no equivalent of this condition",
         "upstream" => "no fastcgi_pass or proxy_pass that is carried over names this upstream",
         "env" => "use [pool.NAME.env], or clear_env = false, for PHP's processes",
         "dav_methods" | "create_full_put_path" | "dav_access" | "dav_ext_methods" => {
             "Howdah does not write files: an application has to do this"
         }
         "mp4" | "flv" | "slice" => {
-            "Howdah sends byte ranges of every file, and has no such feature"
+            "Howdah can send byte ranges of every file, and has no equivalent of this directive"
         }
         "proxy_hide_header"
         | "proxy_redirect"
@@ -352,7 +352,9 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         _ if name.starts_with("proxy_ssl") => {
             "Howdah verifies a server's certificate with the system's authorities (docs/proxy.md)"
         }
-        _ if name.starts_with("proxy_") => "proxy rules have no such option (docs/proxy.md)",
+        _ if name.starts_with("proxy_") => {
+            "Howdah's proxy rules have no equivalent of this directive (docs/proxy.md)"
+        }
         _ if name.starts_with("uwsgi_")
             || name.starts_with("scgi_")
             || name.starts_with("grpc_") =>

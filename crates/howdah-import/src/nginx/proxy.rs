@@ -139,7 +139,7 @@ fn parse_servers(
 ) -> Result<(Vec<String>, Option<String>), String> {
     let target = replace_constants(line.arg(0), &work.constants);
     if line.name != "proxy_pass" {
-        return Err("Howdah speaks HTTP and FastCGI to other servers".to_owned());
+        return Err("Howdah can forward requests only over HTTP and FastCGI".to_owned());
     }
     if has_variables(&target) {
         return Err(format!(

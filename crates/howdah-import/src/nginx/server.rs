@@ -52,7 +52,7 @@ pub struct ServerTranslation<'w, 'a> {
 /// nginx's default for `client_max_body_size`.
 const DEFAULT_BODY_SIZE: &str = "1M";
 
-/// Returns whether a text is a size as nginx writes it, such as `8m`.
+/// Returns whether a string is a size as nginx writes it, such as `8m`.
 fn is_size(text: &str) -> bool {
     let digits = text.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']);
     text.len() <= digits.len() + 1 && digits.parse::<u32>().is_ok()

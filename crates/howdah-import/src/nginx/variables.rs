@@ -61,7 +61,7 @@ pub fn replace_constants(text: &str, constants: &Constants) -> String {
     out
 }
 
-/// Returns whether a text contains variables.
+/// Returns whether a string contains variables.
 pub fn has_variables(text: &str) -> bool {
     split_variables(text)
         .iter()

@@ -72,7 +72,7 @@ pub struct FullRequest<'a> {
 /// How much of a response is read.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseLimits {
-    /// The most bytes of a body. The rest is not read.
+    /// The maximum number of bytes of a body. The rest is not read.
     pub body_bytes: usize,
     /// How long the whole exchange may take.
     pub time: Duration,

@@ -106,7 +106,7 @@ pub fn read_head(
         }
         if bytes.len() > MAX_HEAD_BYTES {
             return Err(io::Error::other(
-                "the header of the response has more than 64 KiB",
+                "the header of the response is longer than 64 KiB",
             ));
         }
     }

@@ -49,7 +49,7 @@ pub struct AccessEntry<'a> {
     pub host: &'a [u8],
     /// The site's name in the configuration.
     pub site: &'a str,
-    /// The status of the response; 0 if the client disconnected before there was one (logged as 499, like nginx does).
+    /// The status of the response; 0 if the client disconnected before there was one (logged as 499, as in nginx).
     pub status: u16,
     /// The number of bytes of the response body that were sent.
     pub bytes: u64,

@@ -61,7 +61,7 @@ pub struct DaemonTarget {
     pub tag: String,
 }
 
-/// Why a text does not name a daemon.
+/// Why a string does not name a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonTargetError(String);
 

@@ -171,7 +171,7 @@ struct SinkState {
 enum ReopenTarget {
     /// The same target, opened again.
     Same,
-    /// This file, which is the same target and already open.
+    /// The same target, whose file has already been opened.
     File(File),
     /// Another target, with its file if that is already open.
     Other(LogTarget, Option<File>),
@@ -446,6 +446,8 @@ fn write_loop(shared: &SinkState, mut target: LogTarget, output: LogOutput) {
 
 #[cfg(test)]
 mod tests {
+    use rustix::param::page_size;
+
     use super::*;
 
     fn scratch(name: &str) -> PathBuf {
@@ -546,7 +548,7 @@ mod tests {
     fn full_pipe() -> (io::PipeReader, File) {
         use rustix::pipe::{PipeFlags, pipe_with};
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
-        while rustix::io::write(&writer, &[b'.'; 4096]).is_ok() {}
+        while rustix::io::write(&writer, &vec![b'.'; page_size()]).is_ok() {}
         (reader.into(), writer.into())
     }
 
@@ -566,23 +568,24 @@ mod tests {
         let (lost, _) = pen.write(b"first\nsecond\n").unwrap_err();
         assert_eq!((lost, pen.rest.len()), (2, 0), "nothing of them is there");
         let all = read(&reader, 1 << 20);
-        // There is room for one page: 4000 bytes and 96 of the next line.
+        // There is room for one page: a line and 96 bytes of the next one.
         let capacity = all.len();
-        let page = [b'.'; 4096];
-        for _ in 1..capacity / 4096 {
+        let page = vec![b'.'; page_size()];
+        let length = page.len() - 96;
+        for _ in 1..capacity / page.len() {
             assert_eq!(pen.output.write(&page).unwrap(), page.len());
         }
-        let long = |letter: u8| [vec![letter; 3999], vec![b'\n']].concat();
+        let long = |letter: u8| [vec![letter; length - 1], vec![b'\n']].concat();
         let lines = [long(b'a'), long(b'b'), long(b'c')].concat();
         let (lost, _) = pen.write(&lines).unwrap_err();
-        assert_eq!((lost, pen.rest.len()), (1, 4000 - 96));
-        read(&reader, capacity - 4096);
-        let written = read(&reader, 4096);
+        assert_eq!((lost, pen.rest.len()), (1, length - 96));
+        read(&reader, capacity - page.len());
+        let written = read(&reader, page.len());
         assert!(written.ends_with(&"b".repeat(96)), "{written}");
         pen.write(b"last\n").unwrap();
         let written = read(&reader, 1 << 20);
         assert!(written.starts_with("bbb") && written.ends_with("bbb\nlast\n"));
-        assert_eq!(written.len(), 4000 - 96 + 5);
+        assert_eq!(written.len(), length - 96 + 5);
     }
 
     #[test]

@@ -206,6 +206,13 @@ bool howdah_is_command_line(void)
 	return sapi_module.name == howdah_cli_sapi.name && unread_ends_script;
 }
 
+/* Gives the command line the functions that scripts have in requests. Since PHP 8.4, the directory in which opcache's
+ * file cache stores compiled files depends on the names of all internal functions. */
+void howdah_offer_served_functions(void)
+{
+	howdah_command_line_module.functions = howdah_module.functions;
+}
+
 /* Runs `code`, or the script that is the first argument (`-`: standard input). If `tells` is true, writes to databases
  * are reported. Returns the exit status. */
 int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_entries, const char *code,

@@ -9,6 +9,33 @@
 
 #include "howdah.h"
 
+#include <limits.h>
+#include <string.h>
+
+/* ---- numbers ---- */
+
+/* Returns the decimal number at the start of `text`, after blanks and a sign, and sets `end` to what follows it. A
+ * number beyond int is INT_MAX or its negative.
+ *
+ * The shim calls neither strtol() nor atoi(): the headers of glibc 2.38 and newer make both a function that older
+ * versions lack, and the library must load on these, too. */
+static inline int howdah_number(const char *text, const char **end)
+{
+	text += strspn(text, " \t\n\v\f\r");
+	bool negative = *text == '-';
+	text += *text == '-' || *text == '+';
+	int number = 0;
+	for (; *text >= '0' && *text <= '9'; text++) {
+		if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, *text - '0', &number)) {
+			number = INT_MAX;
+		}
+	}
+	if (end) {
+		*end = text;
+	}
+	return negative ? -number : number;
+}
+
 /* ---- leaves: written in Rust (src/ffi/mod.rs) ---- */
 
 /* Appends a frame to the response. Returns false when the client is gone. */

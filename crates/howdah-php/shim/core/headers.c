@@ -12,13 +12,9 @@ static bool has_prefix(const sapi_header_struct *h, const char *prefix, size_t l
 /* Returns the number at the start of "404 Not Found" and sets `reason` to the phrase after it. */
 static int parse_status(const char *text, const char **reason)
 {
-	char *end;
-	long status = strtol(text, &end, 10);
-	while (*end == ' ') {
-		end++;
-	}
-	*reason = end;
-	return status >= 0 && status <= 99999 ? (int)status : 0;
+	int status = howdah_number(text, reason);
+	*reason += strspn(*reason, " ");
+	return status >= 0 && status <= 99999 ? status : 0;
 }
 
 /* Chooses the status: a line set by header('HTTP/1.x NNN ...') takes precedence, then a "Status:" header, then

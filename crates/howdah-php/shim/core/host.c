@@ -28,7 +28,7 @@ static void leave_preload(char **environment)
 		size_t own = strcspn(list, ": ");
 		/* A path with a blank or a colon is passed as a descriptor. */
 		if (strncmp(list, descriptor, sizeof(descriptor) - 1) == 0) {
-			close(atoi(list + sizeof(descriptor) - 1));
+			close(howdah_number(list + sizeof(descriptor) - 1, NULL));
 		}
 		if (list[own]) {
 			size_t rest = strlen(list + own + 1);

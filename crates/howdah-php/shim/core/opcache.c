@@ -101,11 +101,11 @@ int howdah_access(const char *path, int mode)
 	return next(path, mode);
 }
 
-/* Returns the number that php.ini sets, or else `usual`. Like opcache's own handlers, this uses atoi(). */
+/* Returns the number that php.ini sets, or else `usual`. Like opcache's own handlers, this reads an int. */
 static zend_long setting(const char *name, zend_long usual)
 {
 	char *text;
-	return cfg_get_string(name, &text) == SUCCESS && text ? atoi(text) : usual;
+	return cfg_get_string(name, &text) == SUCCESS && text ? howdah_number(text, NULL) : usual;
 }
 
 /* zend_accel_init_shm() takes the interned strings' buffer from the shared memory. If the buffer does not fit, it ends
@@ -197,7 +197,7 @@ static void find_lock_file(void)
 	struct dirent *entry;
 	while (dir && (entry = readdir(dir))) {
 		char path[64], target[512];
-		int fd = atoi(entry->d_name);
+		int fd = howdah_number(entry->d_name, NULL);
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 		ssize_t len = readlink(path, target, sizeof(target) - 1);
 		if (len <= 0) {

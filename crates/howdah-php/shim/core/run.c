@@ -202,7 +202,7 @@ static bool climbs(const char *path)
 static int first_status(void)
 {
 	const char *text = howdah_known(HOWDAH_VAR_REDIRECT_STATUS);
-	int status = text ? atoi(text) : 200;
+	int status = text ? howdah_number(text, NULL) : 200;
 	return status >= 400 && status < 600 ? status : 200;
 }
 

@@ -57,6 +57,7 @@ unsafe extern "C" {
         argc: c_int,
         argv: *mut *mut c_char,
     ) -> c_int;
+    safe fn howdah_offer_served_functions();
     fn howdah_run_command_line(
         ini_path: *const c_char,
         no_ini: bool,
@@ -231,18 +232,23 @@ pub fn run_script(ini: PhpIniSource, ini_entries: CString, arguments: Vec<CStrin
 }
 
 /// Runs `code`, or the script named by the first argument, as php on a command line would. With `reports_effects`,
-/// writes to databases are reported ([`current_request::report_effects_to`]).
+/// writes to databases are reported ([`current_request::report_effects_to`]). With `as_served`, the script has the
+/// functions of requests.
 pub fn run_command_line(
     ini: PhpIniSource,
     ini_entries: CString,
     code: Option<CString>,
     reports_effects: bool,
+    as_served: bool,
     arguments: Vec<CString>,
 ) -> ExitStatus {
     let (path, none) = raw_ini_path(ini);
     let code = code.map_or(std::ptr::null(), |code| code.into_raw().cast_const());
     let (argc, mut argv) = leak_arguments(arguments);
     let entries = ini_entries.into_raw();
+    if as_served {
+        howdah_offer_served_functions();
+    }
     // SAFETY: as in `run_script`; `code` is NULL or leaked.
     let status = unsafe {
         howdah_run_command_line(

@@ -6,7 +6,7 @@
 /// Shortest and longest delay before a worker is started after one that died early (ms).
 const MIN_RESTART_DELAY_MS: u64 = 100;
 const MAX_RESTART_DELAY_MS: u64 = 5_000;
-/// A worker that lived this long (ms) did not die because of its start.
+/// If a worker lived for at least this long (ms), its start is not the reason why it died.
 const STABLE_AFTER_MS: u64 = 5_000;
 /// Extra time that a leaving worker gets beyond `max_wait` before it is killed (ms).
 const KILL_GRACE_MS: u64 = 1_000;

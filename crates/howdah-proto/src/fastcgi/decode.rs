@@ -51,7 +51,7 @@ pub enum RecordError {
     AfterEnd,
 }
 
-/// The maximum length of GET_VALUES_RESULT, in bytes. Only three short names exist to ask for.
+/// The maximum length of GET_VALUES_RESULT, in bytes. A server can ask for only three short names.
 const MAX_VALUES_BYTES: u16 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

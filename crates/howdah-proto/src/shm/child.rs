@@ -168,7 +168,7 @@ pub enum BodyRead {
     Pending,
     /// The script has read the whole body.
     End,
-    /// The client went away; the body will never be complete.
+    /// The client disconnected; the body will never be complete.
     CutOff,
 }
 

@@ -14,6 +14,7 @@ use super::{RING_BYTES, VERSION};
 use crate::request::MAX_FRAME_BYTES;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"HOWDAH\x01\0");
+/// The alignment of the parts of the memory. It does not depend on the size of the machine's pages, which may be larger.
 const PAGE_BYTES: usize = 4096;
 pub(super) const BITMAP_WORDS: usize = 16;
 /// The number of entries of a ready ring: twice the slots, to leave room for entries that were claimed or cancelled and

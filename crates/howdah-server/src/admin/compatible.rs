@@ -3,10 +3,11 @@
 
 use super::status::ServerStatus;
 
-/// The most characters of a scoreboard. Programs count its characters, and a longer one is of no use to them.
+/// The maximum number of characters of a scoreboard. Programs count its characters, and a longer one is of no use to
+/// them.
 const MAX_SCOREBOARD: usize = 4096;
 
-/// Returns a status as nginx' `stub_status` writes it. Howdah does not count connections whose request is arriving
+/// Returns a status as nginx's `stub_status` writes it. Howdah does not count connections whose request is arriving
 /// separately from those that wait for one, so `Reading` is 0.
 pub(super) fn stub_status(s: &ServerStatus) -> String {
     let open = s.connections.open;

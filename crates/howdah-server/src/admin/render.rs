@@ -20,7 +20,7 @@ pub enum StatusForm {
     OpenMetrics,
     /// Prometheus' own text format, for clients that do not accept OpenMetrics.
     Prometheus,
-    /// The page of nginx' `stub_status`.
+    /// The page of nginx's `stub_status`.
     StubStatus,
     /// The page of Apache's `server-status?auto`.
     ServerStatus,

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use howdah_cache::admission::AdmissionStep;
 use howdah_cache::key::PageKey;
 use howdah_cache::policy::PageState;
+use howdah_cache::vary;
 use howdah_cache::{Object, Pass};
 use howdah_http::message::RequestHead;
 
@@ -241,7 +242,12 @@ fn describe_missing(
         .and_then(|variant| describe_prospects(out, cache, part, &variant));
     if let Some(variants) = cache.memory.variants(key.as_bytes()) {
         for name in variants.names() {
-            let _ = writeln!(out, "the page varies by the header {}", name.escape_ascii());
+            let what = match vary::cookie_of(name) {
+                Some(cookie) => format!("the cookie {}", cookie.escape_ascii()),
+                None if vary::is_mobile_name(name) => "mobile and other browsers".to_owned(),
+                None => format!("the header {}", name.escape_ascii()),
+            };
+            let _ = writeln!(out, "the page varies by {what}");
         }
     }
     last.is_none_or(|pass| matches!(pass, Pass::DatabaseWrite | Pass::OutdatedRender))

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use howdah_cache::object::{Object, ObjectDraft};
 use howdah_cache::policy::private::decide_private;
 use howdah_cache::policy::response::{ResponseFacts, decide_storable};
+use howdah_cache::tags::LITESPEED_STATUS;
 use howdah_cache::{HeaderFields, Millis, Pass, Storable};
 use howdah_executor::ScriptHead;
 use howdah_http::message::ResponseHead;
@@ -126,6 +127,20 @@ impl JudgedHead {
             self.lines
                 .push((b"ETag".to_vec(), body.entity_tag().into_bytes()));
         }
+    }
+
+    /// Tells caches in front what the pages of the site vary by. The policy adds that to the key in any case.
+    pub fn add_vary(&mut self, part: &SiteCache) {
+        if let Some(value) = part.rules().vary.header_value() {
+            self.lines.push((b"Vary".to_vec(), value.into()));
+        }
+    }
+
+    /// Adds the header by which the LiteSpeed Cache plugin recognises a stored page: its crawler skips such a page, and
+    /// WordPress' own check of the site finds a page cache.
+    pub fn add_litespeed_status(&mut self) {
+        let line = (LITESPEED_STATUS.to_vec(), b"hit".to_vec());
+        self.lines.push(line);
     }
 
     /// Returns the page of this head. `born` is the generation in which its run began.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use howdah_cache::key::{PageKey, QueryRules, Url};
 use howdah_cache::policy::{CacheScheme, PageState, RequestGate};
 use howdah_cache::store::PageLookup;
+use howdah_cache::vary;
 use howdah_cache::{Millis, Object, Pass};
 use howdah_http::message::{HttpVersion, RequestHead};
 
@@ -124,6 +125,10 @@ fn request_gate<'r>(
     }
     for (name, value) in request.headers() {
         gate.check_header(name, value);
+    }
+    if rules.vary.mobile && !is_private && vary::browser(request.headers()).is_none() {
+        gate.verdict()?;
+        return Err(Pass::UnclearBrowser);
     }
     Ok(gate)
 }
@@ -300,18 +305,14 @@ pub fn key_of(
 /// Returns the key of a request's variant.
 pub fn variant_key(key: &PageKey, names: &[Vec<u8>], request: &RequestHead) -> Vec<u8> {
     key.variant_key(names, |name, each| {
-        for (own, value) in request.headers() {
-            if own.eq_ignore_ascii_case(name) {
-                each(value);
-            }
-        }
+        vary::each_value(name, request.headers(), each);
     })
 }
 
 /// The variant of a page that a request selects.
 #[derive(Debug, Default)]
 pub struct Variant {
-    /// The headers that the page is known to vary by, with this request's values.
+    /// What the page is known to vary by, headers or the names of [`vary`], with this request's values.
     pub fields: Vec<OwnedHeader>,
     /// The cache key of that variant.
     pub key: Vec<u8>,
@@ -329,15 +330,17 @@ pub fn selected_variant(
             key: key.as_bytes().to_vec(),
         });
     };
-    let mut fields = Vec::new();
-    for (name, value) in request.headers() {
-        let own = name.to_ascii_lowercase();
-        if variants.names().contains(&own) {
-            if value.len() > MAX_VARY_VALUE_BYTES {
-                return Err(Pass::VaryUnbounded);
-            }
-            fields.push((own, value.to_vec()));
-        }
+    let mut fields: Vec<OwnedHeader> = Vec::new();
+    for name in variants.names() {
+        vary::each_value(name, request.headers(), &mut |value| {
+            fields.push((name.clone(), value.to_vec()));
+        });
+    }
+    if fields
+        .iter()
+        .any(|(_, value)| value.len() > MAX_VARY_VALUE_BYTES)
+    {
+        return Err(Pass::VaryUnbounded);
     }
     let key = variant_key(key, variants.names(), request);
     Ok(Variant { fields, key })

@@ -43,21 +43,24 @@ pub fn visitor_of(
 }
 
 impl PrivatePage {
-    /// Returns the page of a request.
+    /// Returns the page of a request. `included_by` is the target of the page around it, if PHP sees that.
     ///
     /// # Errors
     /// Why the response cannot be a private page, whatever it says.
     pub fn of_request(
-        cache: &PageCache,
-        part: &SiteCache,
-        site: &Site,
+        (cache, part, site): (&PageCache, &SiteCache, &Site),
         (request, client, conn): (&RequestHead, &Client<'_>, &ConnectionInfo),
+        included_by: Option<&[u8]>,
         visitor: &VisitorCookies,
     ) -> Result<PrivatePage, Pass> {
         let PrivateUrl { key, conditional } = lookup::private_url(part, site, request, client)?;
         let visitor = visitor.identity().ok_or(Pass::VisitorUnidentified)?;
         let facts = connection_facts(client, conn);
-        let facts: Vec<&[u8]> = facts.iter().map(Vec::as_slice).collect();
+        let facts = facts.iter().map(Vec::as_slice);
+        let facts: Vec<&[u8]> = [included_by.unwrap_or_default()]
+            .into_iter()
+            .chain(facts)
+            .collect();
         let private = &cache.private;
         let of = (private.configuration, &facts[..]);
         let headers = request.headers();

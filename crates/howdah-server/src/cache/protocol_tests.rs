@@ -99,8 +99,8 @@ fn purge_requests_of_every_plugin_are_understood() {
             )],
             "tag cat_p_1, tag cms_b",
         ),
-        // W3 Total Cache 2.10 sends this path with every post: percent-encoded to a Varnish at the page's host, and
-        // without encoding to a Varnish at another host.
+        // W3 Total Cache 2.10 sends this path with every post: percent-encoded to Varnish at the page's host, and
+        // without encoding to Varnish at another host.
         (
             "PURGE",
             "/(%5Ba-z0-9_%5C-%5D*?)sitemap(%5Ba-z0-9_%5C-%5D*)?%5C.(?:xml%7Cxsl)",

@@ -3,7 +3,7 @@
 //!
 //! | request | purges | sent by |
 //! |---|---|---|
-//! | `PURGE /path?query` | this URL, whatever host and scheme; without a query all of its queries | nginx' purge modules, MediaWiki, W3 Total Cache |
+//! | `PURGE /path?query` | this URL, whatever host and scheme; without a query all of its queries | nginx's purge modules, MediaWiki, W3 Total Cache |
 //! | `PURGE /path*`, `PURGE /path/.*`, any path with `X-Purge-Method: regex` | all paths that begin with this | ngx_cache_purge (torden), W3 Total Cache, Proxy Cache Purge |
 //! | `PURGE /.*`, `PURGE …/purgeall` | everything | W3 Total Cache, recipes |
 //! | `PURGE /([a-z]*)sitemap…` | all paths that begin with the literal start of the expression: here everything | W3 Total Cache |

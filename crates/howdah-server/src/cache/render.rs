@@ -216,6 +216,10 @@ async fn render(
     if clean {
         rendered.head.add_entity_tag(&rendered.body);
     }
+    rendered.head.add_vary(part);
+    if part.rules().has_litespeed_esi() {
+        rendered.head.add_litespeed_status();
+    }
     let Rendered {
         head,
         storable,
@@ -290,7 +294,7 @@ impl<'o> Render<'o> {
             *local,
             variables,
             &target,
-            BodyLength::None,
+            (BodyLength::None, None),
         )
         .map_err(|_| Pass::RunFailed)?;
         let effects = RunEffects::new(&job.cache, &service.site);

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use howdah_cache::key::PageKey;
 use howdah_cache::object::Object;
+use howdah_cache::vary;
 use howdah_http::message::{HttpVersion, RequestHead};
 use howdah_http1::head::{self, HeadLimits};
 
@@ -15,8 +16,10 @@ use howdah_site::client_address::Client;
 /// loopback address would give access to what applications reserve for the local machine.
 const CLEAN_CLIENT_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 /// The `User-Agent` of these renders: applications treat it as a browser, and the site's owner can find it in a log.
-const USER_AGENT: &str = concat!(
-    "Mozilla/5.0 (compatible; Howdah-Cache/",
+const USER_AGENT_START: &str = "Mozilla/5.0";
+/// The end of the `User-Agent` of these renders.
+const USER_AGENT_COMMENT: &str = concat!(
+    " (compatible; Howdah-Cache/",
     env!("CARGO_PKG_VERSION"),
     ")"
 );
@@ -38,8 +41,8 @@ pub struct Subrequest {
 }
 
 impl Subrequest {
-    /// Returns a clean request: it contains nothing of a visitor, only what the page's key holds. `varied` has the
-    /// headers that the page is known to vary by, with the values that it is rendered for. `None` if the head is too
+    /// Returns a clean request: it contains nothing of a visitor, only what the page's key holds. `varied` has what the
+    /// page is known to vary by, headers or the names of [`vary`], with the values that it is rendered for. `None` if the head is too
     /// large.
     pub fn clean_head(key: &PageKey, varied: &[OwnedHeader], https: bool) -> Option<Subrequest> {
         Some(Subrequest {
@@ -64,17 +67,34 @@ fn clean(key: &PageKey, varied: &[OwnedHeader]) -> Option<RequestHead> {
     text.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     text.extend_from_slice(key.push_host());
     let varies = |name: &str| varied.iter().any(|(n, _)| n == name.as_bytes());
+    let is_mobile = varied.iter().any(|(name, _)| vary::is_mobile_name(name));
     if !varies("user-agent") {
-        text.extend_from_slice(b"\r\nUser-Agent: ");
-        text.extend_from_slice(USER_AGENT.as_bytes());
+        let start = match is_mobile {
+            true => vary::MOBILE_USER_AGENT_START,
+            false => USER_AGENT_START,
+        };
+        push_header(
+            &mut text,
+            b"User-Agent",
+            [start, USER_AGENT_COMMENT].concat().as_bytes(),
+        );
     }
     if !varies("accept") {
         text.extend_from_slice(
             b"\r\nAccept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
         );
     }
+    let mut cookies: Vec<u8> = Vec::new();
     for (name, value) in varied {
-        push_header(&mut text, name, value);
+        if let Some(cookie) = vary::cookie_of(name) {
+            let separator: &[u8] = if cookies.is_empty() { b"" } else { b"; " };
+            cookies.extend([separator, cookie, b"=", value].concat());
+        } else if !vary::is_mobile_name(name) {
+            push_header(&mut text, name, value);
+        }
+    }
+    if !cookies.is_empty() {
+        push_header(&mut text, b"Cookie", &cookies);
     }
     text.extend_from_slice(b"\r\n\r\n");
     parse_head(&text)

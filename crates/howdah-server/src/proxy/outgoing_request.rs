@@ -108,10 +108,10 @@ const MISLEADING_HEADER_PREFIXES: [&str; 3] = ["x-auth-request-", "x-envoy-", "x
 
 /// Builds the request to an authorization service: a GET of `path` with the client's headers and without its body.
 ///
-/// `out.path` is the cleaned path that the service has to decide about. It is in `X-Forwarded-Uri` with the query and
-/// in `X-Original-URL` with scheme and host, always in the same spelling, so the service decides about the path that
-/// the rules have seen. `X-Forwarded-Method` and `X-Original-Method` contain the client's method. These are the names
-/// that Caddy's `forward_auth`, Traefik's `forwardAuth` and ingress-nginx use.
+/// `out.path` is the cleaned path that the service has to judge. It is in `X-Forwarded-Uri` with the query and in
+/// `X-Original-URL` with scheme and host, always in the same spelling, so the service judges the path that the rules
+/// have seen. `X-Forwarded-Method` and `X-Original-Method` contain the client's method. These are the names that
+/// Caddy's `forward_auth`, Traefik's `forwardAuth` and ingress-nginx use.
 pub fn build_authorization_request(
     out: &OutgoingRequest<'_>,
     path: &PathAndQuery,
@@ -205,7 +205,7 @@ fn headers(out: &OutgoingRequest<'_>) -> HeaderMap {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         NOT_FORWARDED.iter().any(|stays| is(stays.as_bytes()))
             || named.iter().any(|listed| is(listed))
-            // Servers that turn headers into variables treat `_` like `-` (nginx' underscores_in_headers).
+            // Servers that turn headers into variables treat `_` like `-` (nginx's underscores_in_headers).
             || name.contains(&b'_')
             || name.len() > 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-")
     };

@@ -1,5 +1,5 @@
 //! One server: how busy it is, and whether it is up. A server that could not be reached gets no request for ten
-//! seconds, unless all others are down as well (nginx' `max_fails=1 fail_timeout=10s`). With `proxy_health` its health
+//! seconds, unless all others are down as well (nginx's `max_fails=1 fail_timeout=10s`). With `proxy_health` its health
 //! is checked.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -293,6 +293,7 @@ fn start_authorizer(
         redirect_url: None,
         granted: &[],
         apache: None,
+        included_by: None,
     };
     let frame = frame::build(
         Vec::new(),

@@ -12,6 +12,7 @@ use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_proto::level::LogLevel;
 
 use super::context::{RequestContext, ResponseInProgress};
+use super::litespeed;
 use super::private_run::{PrivateRequest, PrivateRun};
 use super::script::LocalRedirect;
 use crate::cache::candidate::{self, StoreCandidate};
@@ -150,7 +151,7 @@ impl<'a> BypassContext<'a> {
         })
     }
 
-    /// Returns what the run writes, as far as its request tells. Called after the body has been received.
+    /// Returns the writes of the run that its request alone makes certain. Called after the body has been received.
     fn write(&self) -> Option<WriteInvalidation> {
         let RequestContext {
             request,
@@ -178,7 +179,12 @@ impl<'a> BypassContext<'a> {
         }
         vendor_headers::apply_and_remove(self.part, request.method(), head);
         site.edit_headers(self.route, head);
-        add_status_fields(head, self.verdict());
+        let verdict = self.verdict();
+        add_status_fields(head, verdict);
+        litespeed::add_crawler_status(self.ctx, head, verdict);
+        if let Some(value) = self.part.rules().vary.header_value() {
+            head.header(b"Vary", value.as_bytes());
+        }
         let is_all_old = self.effects.settle();
         if let Some(cause) = self.visible_cause() {
             let text = cause.replace(|c: char| !c.is_ascii(), "?");
@@ -193,7 +199,7 @@ impl<'a> BypassContext<'a> {
         }
     }
 
-    /// Invalidates the pages that the request changes, as far as the request itself tells.
+    /// Invalidates the pages that the request itself changes, whatever the run does.
     fn invalidate_write(&self, write: &WriteInvalidation, head: &ResponseHead) {
         let RequestContext {
             request,

@@ -21,6 +21,7 @@ use super::bypass::Bypass;
 use super::cache_hit::{CacheHit, is_conditional};
 use super::context::{RequestContext, ResponseInProgress};
 use super::limits;
+use super::litespeed;
 use super::script::LocalRedirect;
 use crate::cache::candidate;
 use crate::cache::lookup::{self, Variant};
@@ -166,7 +167,9 @@ impl<'a> CacheRequest<'a> {
             (self.key.query().is_some() && self.stale.is_none()).then_some(SECOND_VISIT_WITHIN);
         let admission = &self.cache.admission;
         match admission.decide(&variant.key, self.part.epoch(), now(), within) {
-            AdmissionStep::Observe if self.stale.is_some() => AdmissionStep::Render,
+            AdmissionStep::Observe if self.stale.is_some() || litespeed::is_crawler(self.ctx) => {
+                AdmissionStep::Render
+            }
             step => step,
         }
     }

@@ -13,8 +13,8 @@ use crate::cache::checks::DryRun;
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::{PageCache, SiteCache};
 
-/// Returns why the request bypasses the cache, which is a reason of its own or the dry run, and what its response is
-/// compared with.
+/// Returns why the request bypasses the cache, and what its response is compared with. The reason is the dry run,
+/// unless the request would bypass the cache anyway.
 pub(super) fn simulate(
     ctx: RequestContext<'_>,
     cache: &Arc<PageCache>,

@@ -12,6 +12,7 @@ use howdah_http::message::ResponseHead;
 
 use super::cache_hit::CacheHit;
 use super::context::{RequestContext, ResponseInProgress};
+use super::esi;
 use crate::cache::private_page::{PrivateCandidate, PrivatePage, visitor_of, watch_run};
 use crate::cache::run_effects::RunEffects;
 use crate::cache::{PageCache, SiteCache, now, write};
@@ -43,7 +44,8 @@ impl PrivateRequest {
             None if !reports_effects => Err(Pass::WritesUnseen),
             None => {
                 let of = (ctx.request, ctx.client, ctx.conn);
-                PrivatePage::of_request(cache, part, ctx.site, of, &visitor)
+                let included_by = esi::including_page(ctx);
+                PrivatePage::of_request((cache, part, ctx.site), of, included_by, &visitor)
             }
         };
         Some(PrivateRequest {
@@ -80,7 +82,7 @@ impl PrivateRequest {
     }
 }
 
-/// Returns why the response cannot be a private page, as far as the request has been judged already.
+/// Returns why the response cannot be a private page, if the request alone has already shown this.
 fn refusal(
     ctx: RequestContext<'_>,
     part: &SiteCache,

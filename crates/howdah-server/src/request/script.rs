@@ -91,7 +91,7 @@ pub(super) async fn answer(
         ctx.conn.local,
         &service.variables,
         target,
-        length,
+        (length, esi::including_page(ctx)),
     )
     .map_err(Failure::Frame)?;
     let request = ScriptRequest {

@@ -91,8 +91,8 @@ impl Front {
         }
     }
 
-    /// Starts the thread that takes a sample for the history every ten seconds. It has a thread of its own because a
-    /// sample locks every pool once, and no connection should wait for that. The thread ends with the front.
+    /// Starts the thread that takes a sample for the history every ten seconds. This is a separate thread because
+    /// taking a sample locks every pool once, and no connection should wait for that. The thread ends with the front.
     pub fn start_history_thread(self: &Arc<Front>) -> io::Result<()> {
         let front = Arc::downgrade(self);
         let thread = std::thread::Builder::new().name("history".to_owned());

@@ -102,7 +102,7 @@ impl CacheRequest<'_> {
             conn.local,
             &service.variables,
             target,
-            BodyLength::None,
+            (BodyLength::None, None),
         )
         .map_err(Failure::Frame)?;
         let effects = RunEffects::new(self.cache, self.ctx.site);
@@ -152,7 +152,7 @@ impl CacheRequest<'_> {
         failed.then_some(RenderOutcome::Passed(Pass::ServerError))
     }
 
-    /// Decides whether the response may be stored, as far as its headers and its run tell.
+    /// Decides from its headers and its run so far whether the response may be stored.
     fn judge(&self, head: Option<&JudgedHead>, begun: &StartedRun) -> Result<Storable, Pass> {
         let Some(head) = head else {
             return Err(Pass::RunFailed);

@@ -29,7 +29,8 @@ use howdah_site::site::config::RequestBuffering;
 /// How many bytes of a request body are kept in memory: forms fit, uploads go to a file.
 pub const BODY_MEMORY_BYTES: usize = 64 << 10;
 
-/// The maximum number of pieces between client and run when a body is passed on as it arrives.
+/// The maximum number of pieces of a body that are queued between the client and the script while the body is passed on
+/// as it arrives.
 const MAX_PIECES_IN_FLIGHT: usize = 4;
 
 /// How much of a request body is kept in memory, and where the rest goes.

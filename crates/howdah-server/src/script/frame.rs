@@ -1,7 +1,7 @@
 //! Turns a request into a request frame: every CGI meta-variable that the script finds in `$_SERVER`, and the site's
 //! PHP settings and environment. This module only builds bytes.
 //!
-//! The set contains what nginx' `fastcgi.conf` and Apache's `ap_add_cgi_vars` agree on. Where they differ:
+//! The set contains what nginx's `fastcgi.conf` and Apache's `ap_add_cgi_vars` agree on. Where they differ:
 //!
 //! | variable | nginx | Apache | here, because |
 //! |---|---|---|---|
@@ -24,6 +24,7 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
 
+use howdah_cache::vary::{self, Browser};
 use howdah_htaccess::Table;
 use howdah_http::message::RequestHead;
 use howdah_proto::request::{FrameBuilder, IniKind, RequestFrame, RequestFrameError};
@@ -54,6 +55,8 @@ pub struct SiteVariables {
     pub effects: bool,
     /// Whether ESI tags of marked responses are processed, which PHP is told.
     pub esi: bool,
+    /// Whether pages for mobile browsers are stored separately, which PHP is told.
+    pub vary_mobile: bool,
 }
 
 /// The names of the script, as the router found them.
@@ -80,6 +83,8 @@ pub struct ScriptNames<'a> {
     pub granted: &'a [(Vec<u8>, Vec<u8>)],
     /// The settings of `.htaccess` files for the script.
     pub apache: Option<&'a ApacheRequest>,
+    /// The target of the page that includes the script's response, for a fragment of the LiteSpeed Cache plugin.
+    pub included_by: Option<&'a [u8]>,
 }
 
 /// What PHP is told if ESI tags are processed (Edge Architecture Specification §2.1): applications write tags only then.
@@ -89,18 +94,18 @@ const SURROGATE_CAPABILITY: &[u8] = b"howdah=\"ESI/1.0\"";
 const FRAME_CAPACITY: usize = 2048;
 
 /// Builds the frame of a request for a script. `local` is the address that the client connected to (`None` for a unix
-/// socket).
+/// socket). `included_by` is the target of the page that includes the response, if the script is to know it.
 pub fn script_frame(
     request: &RequestHead,
     client: &Client<'_>,
     local: Option<SocketAddr>,
     site: &SiteVariables,
     target: &ScriptTarget,
-    body: BodyLength,
+    (body, included_by): (BodyLength, Option<&[u8]>),
 ) -> Result<RequestFrame, RequestFrameError> {
     let script = &target.script;
     let translated = script.path_translated();
-    // Like Apache, `REDIRECT_URL` contains the client's decoded path, which routing has found valid.
+    // As in Apache, `REDIRECT_URL` contains the client's decoded path, which routing has found valid.
     let path = target.redirected.then(|| UrlPath::parse(request.path()));
     let redirect_url = path.as_ref().and_then(|path| path.as_ref().ok());
     let names = ScriptNames {
@@ -114,6 +119,7 @@ pub fn script_frame(
         redirect_url: redirect_url.map(UrlPath::as_bytes),
         granted: &target.granted_variables,
         apache: target.apache.as_deref(),
+        included_by,
     };
     let buffer = Vec::with_capacity(FRAME_CAPACITY);
     build(buffer, request, client, local, &names, site, body)
@@ -293,6 +299,12 @@ fn add_header_variables(
 ) {
     if site.esi {
         frame.named(b"HTTP_SURROGATE_CAPABILITY", SURROGATE_CAPABILITY);
+    }
+    if site.vary_mobile && vary::browser(request.headers()) == Some(Browser::Mobile) {
+        frame.named(b"LSCACHE_VARY_VALUE", b"ismobile");
+    }
+    if let Some(page) = script.included_by {
+        frame.named(b"ESI_REFERER", page);
     }
     let mut name_buffer = Vec::new();
     if let Some(edited) = script.apache.and_then(|apache| apache.headers.as_ref()) {

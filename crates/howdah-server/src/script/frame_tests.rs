@@ -17,6 +17,7 @@ const NAMES: ScriptNames<'static> = ScriptNames {
     redirect_url: None,
     granted: &[],
     apache: None,
+    included_by: None,
 };
 
 fn server(
@@ -269,6 +270,7 @@ fn site_settings_are_in_the_frame() {
         ],
         effects: true,
         esi: false,
+        vary_mobile: false,
     };
     let frame = build(
         Vec::new(),

@@ -23,7 +23,7 @@ pub struct Instructions<'h> {
 /// A file that a script names to be sent in place of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendFile<'h> {
-    /// nginx' `X-Accel-Redirect`: a URL path of an internal location.
+    /// nginx's `X-Accel-Redirect`: a URL path of an internal location.
     AccelRedirect(&'h [u8]),
     /// Apache's and lighttpd's `X-Sendfile`: a file name.
     Sendfile(&'h [u8]),

@@ -1,9 +1,9 @@
 //! Bytes that do not fit into memory, kept in a file without a name: request bodies on their way to a script, responses
 //! on their way to a slow client. The file disappears with its last descriptor, even after a crash.
 //!
-//! Writes and reads are ordinary blocking calls on the front thread: they go to the page cache, like nginx' without
-//! `aio threads`. A thread pool would need two wake-ups for each piece, which cost more than the copy. The directory
-//! should be on a local disk.
+//! Writes and reads are ordinary blocking calls on the front thread: they go to the page cache of the system, as in
+//! nginx without `aio threads`. A thread pool would need two wake-ups for each piece, which cost more than the copy.
+//! The directory should be on a local disk.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};

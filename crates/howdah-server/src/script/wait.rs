@@ -20,7 +20,7 @@ pub const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// Measures how fast a client reads a response while its script waits.
 #[derive(Debug, Default)]
 pub struct ScriptWait {
-    /// Fires at the end of the window, while the script waits.
+    /// Fires at the end of the window. It is set only while the script waits.
     timer: Option<Pin<Box<Sleep>>>,
     /// When the current wait began; `None` while the script does not wait.
     since: Option<Instant>,

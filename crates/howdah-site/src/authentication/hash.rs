@@ -31,7 +31,7 @@ enum HashFormat {
     Sha([u8; SHA1_OUTPUT_LEN]),
     /// `$apr1$SALT$…`: Apache's MD5.
     Apr1 { salt: Box<[u8]>, text: Box<[u8]> },
-    /// A text that crypt(3) understands, and its cost.
+    /// A string that crypt(3) understands, and its cost.
     Crypt { text: CString, cost: u64 },
 }
 
@@ -41,7 +41,7 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
-/// Why a text is not a valid stored password.
+/// Why a string is not a valid stored password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PasswordHashError {
     /// The text is plain text, or has an unknown format.
@@ -152,7 +152,7 @@ fn is_in_crypt_alphabet(byte: &u8) -> bool {
     CRYPT_ALPHABET.contains(byte)
 }
 
-/// Returns the parts of a text that determine crypt(3)'s algorithm: nothing for DES, and for yescrypt the memory
+/// Returns the parts of a string that determine crypt(3)'s algorithm: nothing for DES, and for yescrypt the memory
 /// settings as well. The variants of bcrypt are equivalent.
 fn crypt_algorithm(text: &CStr) -> [&[u8]; 2] {
     let mut parts = text.to_bytes().split(|b| *b == b'$');

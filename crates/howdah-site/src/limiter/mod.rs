@@ -6,7 +6,7 @@
 //! - [`permits`]: permits for requests in progress, and the requests that wait for a process.
 //! - [`meter`]: the counters of one limit, which outlive a reload.
 //!
-//! The algorithm is that of nginx' `limit_req` with `nodelay`: a leaky bucket that holds `burst` requests beyond the
+//! The algorithm is that of nginx's `limit_req` with `nodelay`: a leaky bucket that holds `burst` requests beyond the
 //! current one. A refused request does not fill the bucket, so a client that continues to send requests gets the rate,
 //! as with nginx.
 

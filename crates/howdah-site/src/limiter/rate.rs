@@ -1,7 +1,7 @@
 //! A rate with a burst, represented as a point in time: when a client's requests no longer count. Each request moves
 //! this time forward by the interval of the rate; a request passes while the time is no further ahead than the burst.
-//! This is nginx' leaky bucket in terms of time (GCRA, ITU-T I.371): exact, eight bytes per client, no timer. Times are
-//! nanoseconds of any clock that goes forward.
+//! This is nginx's leaky bucket in terms of time (GCRA, ITU-T I.371): exact, eight bytes per client, no timer. Times
+//! are nanoseconds of any clock that goes forward.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,7 +39,7 @@ pub const MAX_RATE_AND_BURST: u32 = 1_000_000;
 impl FromStr for Rate {
     type Err = InvalidRate;
 
-    /// Parses `10/s`, or nginx' notation `10r/s`. By default as many requests as the number may come at once.
+    /// Parses `10/s`, or nginx's notation `10r/s`. By default as many requests as the number may come at once.
     fn from_str(text: &str) -> Result<Rate, InvalidRate> {
         let (count, per) = text.split_once('/').ok_or(InvalidRate)?;
         let count = count.strip_suffix('r').unwrap_or(count);

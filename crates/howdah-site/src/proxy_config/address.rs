@@ -46,7 +46,7 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// Why a text is not the address of a server.
+/// Why a string is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddressError {
     /// The text begins with neither `http://`, `https://`, `h2c://` nor `unix:`.
@@ -76,7 +76,7 @@ impl fmt::Display for ServerAddressError {
     }
 }
 
-/// Parses one text: a server, or several servers on a range of ports.
+/// Parses one string: a server, or several servers on a range of ports.
 pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
     let text = text.trim();
     if text.starts_with("unix:") {
@@ -107,7 +107,7 @@ pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
     parse_backends(&format!("{authority}{port} {words}"), speaks)
 }
 
-/// Parses a URL with a path: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify` (in nginx' notation).
+/// Parses a URL with a path: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify` (in nginx's notation).
 pub fn parse_url(text: &str) -> Result<(Vec<WeightedServer>, PathAndQuery), ServerAddressError> {
     let text = text.trim();
     let after_scheme = match text.strip_prefix("unix:") {

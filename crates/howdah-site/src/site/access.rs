@@ -58,8 +58,8 @@ pub(crate) enum Purpose {
 /// What named a path, and therefore which checks have already been made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NamedBy<'a> {
-    /// The client named exactly this path: `deny`, the rules and the list of names that are never sent have been
-    /// checked for it.
+    /// The client named exactly this path: `deny`, the files that the application closes, the rules and the list of
+    /// names that are never sent have been checked for it.
     ByClient,
     /// The client, with `PATH_INFO` behind it: `deny` and the rules have been checked for the longer path. `rules` is
     /// how many rules have been checked.
@@ -132,7 +132,7 @@ impl Site {
             self.admit_name(path, wanted.purpose)
                 .inspect_err(|refused| not_admitted(refused.refusal))
                 .map_err(Closed::from)?;
-            if self.denies(path) {
+            if self.denies(path) || self.denies_file(path) {
                 if let Some(asked) = wanted.request {
                     self.note_denial(asked, path);
                 }
@@ -292,10 +292,15 @@ impl Site {
         self.denials.is_match(path)
     }
 
-    /// Records that `deny` refuses a path, and by which pattern.
+    /// Returns whether the recognised application closes the file at `path`.
+    pub(super) fn denies_file(&self, path: &[u8]) -> bool {
+        self.file_denials.is_match(path)
+    }
+
+    /// Records that `deny` or the recognised application refuses a path, and by which pattern.
     pub(super) fn note_denial(&self, asked: RuleRequest<'_>, path: &[u8]) {
         asked.note(|| {
-            let mut patterns = self.config.deny.iter();
+            let mut patterns = self.config.denials();
             let pattern = patterns.find(|pattern| pattern.is_match(path));
             TraceStep::Denied {
                 path: path.to_vec(),
@@ -341,7 +346,7 @@ fn error_page_path(name: &str) -> Vec<u8> {
 }
 
 fn is_denied(config: &SiteConfig, path: &[u8]) -> bool {
-    config.deny.iter().any(|pattern| pattern.is_match(path))
+    config.denials().any(|pattern| pattern.is_match(path))
 }
 
 fn hidden_name(config: &SiteConfig, path: &[u8]) -> Option<Refusal> {

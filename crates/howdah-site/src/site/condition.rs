@@ -117,7 +117,7 @@ pub enum ValueTest {
 }
 
 impl ValueTest {
-    /// Parses a test: a text in which `*` matches any text, `~ EXPRESSION`, or `~* EXPRESSION` for any case.
+    /// Parses a test: a string in which `*` matches any text, `~ EXPRESSION`, or `~* EXPRESSION` for any case.
     pub fn parse(text: &str) -> Result<ValueTest, PatternError> {
         let (expression, any_case) = match (text, text.strip_prefix("~*"), text.strip_prefix('~')) {
             ("", ..) => return Ok(ValueTest::Absent),

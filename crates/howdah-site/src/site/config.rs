@@ -55,6 +55,9 @@ pub struct SiteConfig {
     pub php_extensions: Vec<String>,
     /// `deny`: paths that are never sent or run, whatever led there.
     pub deny: Vec<PathPattern>,
+    /// Paths below which the recognised application keeps files that are never sent or run. In contrast to `deny`, they
+    /// say nothing about the application's pages (`Site::denied_file`).
+    pub deny_files: Vec<PathPattern>,
     /// `expose`: paths that are sent although their name is on the list of names that are never sent
     /// (`howdah_http1::hidden`).
     pub expose: Vec<PathPattern>,
@@ -92,6 +95,11 @@ pub struct SiteConfig {
 }
 
 impl SiteConfig {
+    /// Returns the patterns of all files that are never sent or run.
+    pub(super) fn denials(&self) -> impl Iterator<Item = &PathPattern> {
+        self.deny.iter().chain(&self.deny_files)
+    }
+
     /// Returns the numbers of the rules that require authentication or authorization before a response.
     pub(super) fn guards(&self) -> impl Iterator<Item = usize> {
         let rules = self.rules.iter().enumerate();
@@ -162,6 +170,7 @@ impl SiteConfig {
             worker: None,
             php_extensions: Vec::new(),
             deny: Vec::new(),
+            deny_files: Vec::new(),
             expose: Vec::new(),
             rules: Vec::new(),
             static_rules: Vec::new(),
@@ -185,7 +194,7 @@ impl SiteConfig {
 /// How Apache's `.htaccess` files are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HtaccessMode {
-    /// `on`: they decide about every request, as under Apache.
+    /// `on`: they determine how every request is handled, as under Apache.
     On,
     /// `deny`: the server refuses the paths that they deny, and ignores their other directives.
     Deny,
@@ -413,7 +422,7 @@ impl RuleAction {
     }
 }
 
-/// A server that decides about requests by a subrequest (nginx' `auth_request`).
+/// A server that authorizes requests by a subrequest (nginx's `auth_request`).
 #[derive(Debug)]
 pub struct AuthRequest {
     /// `auth_request`: the server, or several of them on a range of ports.

@@ -1,4 +1,4 @@
-//! All patterns of `deny` in one automaton. Every request is checked against them, and an application has dozens. One
+//! All patterns of `deny`, or of the files that an application closes, in one automaton. Every request is checked against them, and an application has dozens. One
 //! pass over the path is enough, whatever their number.
 
 use regex::bytes::{RegexSet, RegexSetBuilder};

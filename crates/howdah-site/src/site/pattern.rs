@@ -30,7 +30,7 @@ pub enum PathPattern {
     Regex(Box<RuleExpression>),
 }
 
-/// Why a text is not a valid pattern.
+/// Why a string is not a valid pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternError {
     /// Paths begin with a slash; this one would never match.
@@ -68,30 +68,20 @@ impl PathPattern {
 
     /// Returns a glob pattern. Without a leading slash it may match below any directory: `*.log` is `/**/*.log`.
     pub fn glob(text: &str) -> Result<PathPattern, PatternError> {
-        let mut regex = String::from("^");
-        if !text.starts_with('/') {
-            regex.push_str("/(?:.*/)?");
+        let expression = glob_expression(text) + "$";
+        compile(&expression).map(|regex| PathPattern::Glob(regex, text.into()))
+    }
+
+    /// Returns the glob `text`, whose extension `.php` also stands for the other extensions that PHP has been run by,
+    /// and for `extensions`.
+    pub(super) fn scripts(text: &str, extensions: &[String]) -> Result<PathPattern, PatternError> {
+        let mut expression = glob_expression(text.strip_suffix(".php").unwrap_or(text));
+        expression += r"(?:\.(?:php[0-9s]?|phtml|pht|phar)";
+        for extension in extensions {
+            expression += &format!("|{}", regex::escape(extension));
         }
-        let mut rest = text;
-        while let Some(next) = rest.chars().next() {
-            // A double star between slashes also matches no directory at all: `/a/**/b` matches `/a/b`.
-            if let Some(after) = rest.strip_prefix("/**/") {
-                regex.push_str("/(?:(.*)/)?");
-                rest = after;
-            } else if let Some(after) = rest.strip_prefix("**") {
-                regex.push_str("(.*)");
-                rest = after;
-            } else {
-                match next {
-                    '*' => regex.push_str("([^/]*)"),
-                    '?' => regex.push_str("[^/]"),
-                    other => regex.push_str(&regex::escape(other.encode_utf8(&mut [0; 4]))),
-                }
-                rest = &rest[next.len_utf8()..];
-            }
-        }
-        regex.push('$');
-        compile(&regex).map(|regex| PathPattern::Glob(regex, text.into()))
+        expression += ")$";
+        compile(&expression).map(|regex| PathPattern::Glob(regex, text.into()))
     }
 
     /// Returns a pattern that is a regular expression.
@@ -206,6 +196,33 @@ fn require_leading_slash(text: &str) -> Result<&[u8], PatternError> {
     } else {
         Err(PatternError::NoLeadingSlash(text.to_owned()))
     }
+}
+
+/// Returns a glob as a regular expression, without the end of the text.
+fn glob_expression(text: &str) -> String {
+    let mut regex = String::from("^");
+    if !text.starts_with('/') {
+        regex.push_str("/(?:.*/)?");
+    }
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        // A double star between slashes also matches no directory at all: `/a/**/b` matches `/a/b`.
+        if let Some(after) = rest.strip_prefix("/**/") {
+            regex.push_str("/(?:(.*)/)?");
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("**") {
+            regex.push_str("(.*)");
+            rest = after;
+        } else {
+            match next {
+                '*' => regex.push_str("([^/]*)"),
+                '?' => regex.push_str("[^/]"),
+                other => regex.push_str(&regex::escape(other.encode_utf8(&mut [0; 4]))),
+            }
+            rest = &rest[next.len_utf8()..];
+        }
+    }
+    regex
 }
 
 fn compile(text: &str) -> Result<Regex, PatternError> {
@@ -332,6 +349,26 @@ mod tests {
         check(PathPattern::glob("/a?c"), "/a/c", None);
         check(PathPattern::glob("/a.c"), "/abc", None);
         check(PathPattern::glob("/x/**"), "/x/a\nb", Some(&["a\nb"]));
+    }
+
+    #[test]
+    fn glob_of_scripts_covers_every_extension_of_php_and_no_picture() {
+        let pattern = PathPattern::scripts("/up/**.php", &[".page".to_owned()]).unwrap();
+        assert_eq!(pattern.to_string(), "glob \"/up/**.php\"");
+        for name in ["x.php", "a/x.php7", "x.phtml", "x.pht", "x.phar", "x.page"] {
+            assert!(pattern.is_match(format!("/up/{name}").as_bytes()), "{name}");
+        }
+        for name in [
+            "my.photo.jpg",
+            "a.phase2.pdf",
+            "logo.phpbb.png",
+            "x.php.jpg",
+        ] {
+            assert!(
+                !pattern.is_match(format!("/up/{name}").as_bytes()),
+                "{name}"
+            );
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Writes the needs of an application into a site's configuration: at the root, or below a folder of it (`/blog`),
-//! where every pattern, rule and script name begins with that folder. Records the refused paths and the rules as text,
-//! for the user who starts the server.
+//! where every pattern, rule and script name begins with that folder. Records the patterns of refused files and the
+//! rules as text, for the user who starts the server.
 
 use howdah_apps::KnownLayout;
 use howdah_apps::profile::{LayoutHeader, LayoutRedirect, LayoutRewrite};
 
+use super::condition::{RuleConditions, ValueTest};
 use super::config::{FrontController, HeaderEdit, RuleAction, SiteConfig, SiteRule};
 use super::htaccess::catch_all::CatchAll;
 use super::pattern::PathPattern;
@@ -15,7 +16,7 @@ pub(super) struct ApplicationPlacement<'c> {
     pub(super) config: &'c mut SiteConfig,
     /// Empty for the root, else the path of the folder: `/blog`.
     folder: String,
-    /// The paths that are refused: globs, and regular expressions, which begin with `^`.
+    /// The files that are refused: globs, and regular expressions, which begin with `^`.
     pub(super) refused: Vec<String>,
     /// What the rules do, one line each.
     pub(super) rules: Vec<String>,
@@ -49,6 +50,9 @@ impl<'c> ApplicationPlacement<'c> {
             }
             self.set_front_controller(script, layout.path_info);
         }
+        for prefix in &layout.only_files {
+            self.send_only_files_below(prefix);
+        }
         for redirect in &layout.redirects {
             self.redirect(redirect);
         }
@@ -74,7 +78,8 @@ impl<'c> ApplicationPlacement<'c> {
         }
     }
 
-    /// Refuses the paths of a glob, or of a regular expression if the text begins with `^`.
+    /// Closes the files of a glob, or of a regular expression if the text begins with `^`. A glob that ends in `**.php`
+    /// means scripts of every extension.
     fn refuse(&mut self, text: &str) {
         let text = match text.strip_prefix('^') {
             Some(rest) => format!("^{}{rest}", regex::escape(&self.folder)),
@@ -85,10 +90,13 @@ impl<'c> ApplicationPlacement<'c> {
         };
         let pattern = match text.starts_with('^') {
             true => PathPattern::regex(&text),
+            false if text.ends_with("**.php") => {
+                PathPattern::scripts(&text, &self.config.php_extensions)
+            }
             false => PathPattern::glob(&text),
         };
         let pattern = pattern.expect("built-in patterns are checked by a test");
-        self.config.deny.push(pattern);
+        self.config.deny_files.push(pattern);
         self.refused.push(text);
     }
 
@@ -159,7 +167,24 @@ impl<'c> ApplicationPlacement<'c> {
         });
     }
 
+    /// Adds a rule by which the application does not respond for files that are missing below `prefix`.
+    fn send_only_files_below(&mut self, prefix: &str) {
+        let prefix = self.path(prefix);
+        self.rules.push(format!(
+            "requests for missing files below {prefix} get a 404"
+        ));
+        let action = RuleAction::Return {
+            status: 404,
+            content_type: String::new(),
+            body: String::new(),
+        };
+        self.rule(PathPattern::Prefix(prefix.into_bytes()), true, action);
+    }
+
     fn redirect(&mut self, redirect: &LayoutRedirect) {
+        if let Some(user_agent) = redirect.user_agent {
+            return self.redirect_clients(redirect, user_agent);
+        }
         let (from, to) = (redirect.from, self.path(redirect.to));
         self.rules.push(format!("{from} is redirected to {to}"));
         let action = RuleAction::Redirect {
@@ -167,6 +192,26 @@ impl<'c> ApplicationPlacement<'c> {
             to: template(&to),
         };
         self.rule(PathPattern::Prefix(from.into()), false, action);
+    }
+
+    /// Adds a temporary redirect for the clients whose `User-Agent` matches.
+    fn redirect_clients(&mut self, redirect: &LayoutRedirect, user_agent: &str) {
+        let (from, to) = (self.path(redirect.from), self.path(redirect.to));
+        self.rules.push(format!(
+            "{from} is redirected to {to} for the clients {user_agent}"
+        ));
+        let test = ValueTest::parse(user_agent).expect("a test places every layout");
+        let action = RuleAction::Redirect {
+            status: 302,
+            to: template(&to),
+        };
+        self.config.rules.push(SiteRule {
+            conditions: RuleConditions {
+                header: vec![("User-Agent".to_owned(), test)],
+                ..RuleConditions::default()
+            },
+            ..SiteRule::new(PathPattern::Exact(from.into_bytes()), action)
+        });
     }
 
     fn rewrite_missing(&mut self, rewrite: &LayoutRewrite) {

@@ -32,7 +32,7 @@ pub struct Recognised {
     pub sentence: String,
     /// Applications in subfolders.
     pub subfolders: Vec<SubfolderApplication>,
-    /// Patterns of paths that are refused: globs, and regular expressions, which begin with `^`.
+    /// Patterns of files that are refused: globs, and regular expressions, which begin with `^`.
     pub refused_patterns: Vec<String>,
     /// What the rules do, one line each.
     pub rules: Vec<String>,
@@ -41,20 +41,27 @@ pub struct Recognised {
 }
 
 impl Recognised {
-    /// Adds to `site`, whose configuration a user has written, the refusals of the application. Requests for its code
-    /// and content, which its own front controller would answer, go to the site's front controller if there is one, and
-    /// are denied otherwise.
+    /// Adds the application's refusals to `site`, whose configuration a user has written. Requests for its code and
+    /// content, which its own front controller would answer, go to the site's front controller if there is one, and are
+    /// denied otherwise.
     pub fn apply_denials_to(&self, site: &mut SiteConfig) {
-        site.deny.extend(self.config.deny.iter().cloned());
+        site.deny_files
+            .extend(self.config.deny_files.iter().cloned());
         for rule in &self.config.rules {
             if rule.if_missing || !matches!(rule.action, RuleAction::Rewrite(_)) {
                 continue;
             }
             match site.front_controller {
                 Some(_) => site.rules.push(rule.clone()),
-                None => site.deny.push(rule.pattern.clone()),
+                None => site.deny_files.push(rule.pattern.clone()),
             }
         }
+    }
+
+    /// Returns whether Howdah knows anything about what is in the directory, so that `recognise` has an effect.
+    pub fn has_rules(&self) -> bool {
+        let is_unknown = matches!(self.application, Application::PlainPhp | Application::Files);
+        !is_unknown || !self.subfolders.is_empty()
     }
 
     /// Returns the choices line by line, for the user who starts the server.
@@ -65,8 +72,8 @@ impl Recognised {
         lines.extend(self.rules.iter().map(|rule| format!("  {rule}")));
         if !self.refused_patterns.is_empty() {
             lines.push(match self.refused_patterns.len() {
-                1 => "  requests that match 1 pattern are refused:".to_owned(),
-                many => format!("  requests that match {many} patterns are refused:"),
+                1 => "  files that match 1 pattern are neither sent nor run:".to_owned(),
+                many => format!("  files that match {many} patterns are neither sent nor run:"),
             });
             lines.extend(wrapped(&self.refused_patterns));
         }

@@ -68,6 +68,8 @@ fn recognised_flat_file_applications_show_no_content() {
             "user/data/a.pdf",
             "user/pages/01.home/default.md",
             "user/pages/01.home/a.jpg",
+            "user/pages/01.home/logo.phpbb.png",
+            "user/data/evil.php7",
             "user/themes/q/a.css",
             "logs/grav.log",
             "backup/site.zip",
@@ -88,6 +90,11 @@ fn recognised_flat_file_applications_show_no_content() {
             ("/user/data/a.pdf", "file user/data/a.pdf"),
             ("/user/pages/01.home/default.md", "403"),
             ("/user/pages/01.home/a.jpg", "file user/pages/01.home/a.jpg"),
+            (
+                "/user/pages/01.home/logo.phpbb.png",
+                "file user/pages/01.home/logo.phpbb.png",
+            ),
+            ("/user/data/evil.php7", "403"),
             ("/user/themes/q/a.css", "file user/themes/q/a.css"),
             ("/system/config/site.yaml", "403"),
             ("/system/assets/a.css", "file system/assets/a.css"),
@@ -355,13 +362,16 @@ fn recognised_report_uses_singular_and_plural() {
     assert_eq!(
         lines[1..],
         [
-            "  requests that match 1 pattern are refused:",
-            "    /storage/**.ph*"
+            "  files that match 1 pattern are neither sent nor run:",
+            "    /storage/**.php"
         ]
     );
     let dir = tree(&["doku.php", "inc/x.php", "lib/exe/x.php"]);
     let lines = recognised(dir.path()).unwrap().report_lines();
-    assert_eq!(lines[1], "  requests that match 8 patterns are refused:");
+    assert_eq!(
+        lines[1],
+        "  files that match 8 patterns are neither sent nor run:"
+    );
     assert!(
         lines.iter().all(|line| line.chars().count() <= 160),
         "{lines:?}"

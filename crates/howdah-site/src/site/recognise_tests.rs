@@ -82,7 +82,15 @@ fn recognises_wordpress() {
             "wp-config.php",
             "wp-includes/version.php",
             "wp-includes/js/x.js",
-            "wp-includes/js/tinymce/x.php",
+            "wp-includes/js/tinymce/wp-tinymce.php",
+            "wp-includes/js/tinymce/langs/x.php",
+            "wp-includes/ms-files.php",
+            "wp-includes/ms-functions.php",
+            "wp-includes/media.php",
+            "wp-content/uploads/2024/my.photo.jpg",
+            "wp-content/uploads/2024/logo.phpbb.png",
+            "wp-content/uploads/2024/report.phase2.pdf",
+            "wp-content/plugins/p/vendor/phpunit/phpunit/src/Util/PHP/eval-stdin.php",
             "wp-admin/index.php",
             "wp-admin/includes/file.php",
             "wp-content/uploads/2024/a.jpg",
@@ -111,12 +119,41 @@ fn recognises_wordpress() {
                 "/wp-content/uploads/2024/a.jpg",
                 "file wp-content/uploads/2024/a.jpg",
             ),
+            (
+                "/wp-content/uploads/2024/my.photo.jpg",
+                "file wp-content/uploads/2024/my.photo.jpg",
+            ),
+            (
+                "/wp-content/uploads/2024/logo.phpbb.png",
+                "file wp-content/uploads/2024/logo.phpbb.png",
+            ),
+            (
+                "/wp-content/uploads/2024/report.phase2.pdf",
+                "file wp-content/uploads/2024/report.phase2.pdf",
+            ),
             ("/wp-content/uploads/evil.php", "403"),
+            ("/wp-content/uploads/evil.php/x", "403"),
             ("/wp-content/uploads/evil.phtml", "403"),
+            ("/wp-content/uploads/none.php", "403"),
+            (
+                "/wp-content/plugins/p/vendor/phpunit/phpunit/src/Util/PHP/eval-stdin.php",
+                "403",
+            ),
+            (
+                "/wp-includes/js/tinymce/wp-tinymce.php",
+                "script /wp-includes/js/tinymce/wp-tinymce.php",
+            ),
+            ("/wp-includes/js/tinymce/langs/x.php", "403"),
+            (
+                "/wp-includes/ms-files.php",
+                "script /wp-includes/ms-files.php",
+            ),
+            ("/wp-includes/ms-functions.php", "403"),
+            ("/wp-includes/media.php", "403"),
+            ("/wp-includes/version.php", "403"),
             ("/wp-content/uploads/%65vil.php/x", "403"),
             ("/wp-config.php", "403"),
             ("/wp-admin/includes/file.php", "403"),
-            ("/wp-includes/js/tinymce/x.php", "403"),
             ("/wp-content/debug.log", "403"),
             ("/.env", "script /index.php"),
         ],
@@ -129,11 +166,12 @@ fn recognises_mediawiki_with_short_urls() {
         &[
             "index.php",
             "load.php",
-            "api.php",
             "rest.php",
             "includes/x.php",
-            "mw-config/index.php",
+            "languages/x.php",
             "images/a.png",
+            "images/a.phase.png",
+            "cache/x.cdb",
             "images/evil.php",
             "vendor/x.js",
             "LocalSettings.php",
@@ -150,8 +188,12 @@ fn recognises_mediawiki_with_short_urls() {
             ("/wiki/.NET", "script /index.php"),
             ("/wiki/Test.php", "script /index.php"),
             ("/rest.php/v1/page/X", "script /rest.php /v1/page/X"),
-            ("/mw-config/", "script /mw-config/index.php"),
+            ("/wiki", "script /index.php"),
+            ("/wikis", "404"),
             ("/images/a.png", "file images/a.png"),
+            ("/images/a.phase.png", "file images/a.phase.png"),
+            ("/cache/x.cdb", "403"),
+            ("/index.php/cache/x.cdb", "script /index.php /cache/x.cdb"),
             ("/images/evil.php", "403"),
             ("/includes/x.php", "403"),
             ("/vendor/x.js", "403"),
@@ -216,6 +258,8 @@ fn recognises_drupal_alone_and_in_a_composer_project() {
         "sites/default/settings.php",
         "sites/default/files/a.png",
         "sites/default/files/x.php",
+        "sites/default/files/private/invoice.pdf",
+        "libraries/a/vendor/phpunit/eval-stdin.php",
         "core/modules/node/node.module",
     ];
     let expected: &[(&str, &str)] = &[
@@ -227,6 +271,10 @@ fn recognises_drupal_alone_and_in_a_composer_project() {
         ),
         ("/sites/default/files/x.php", "403"),
         ("/sites/default/settings.php", "403"),
+        ("/sites/default/files/private/invoice.pdf", "403"),
+        ("/libraries/a/vendor/phpunit/eval-stdin.php", "403"),
+        // Without a directory of this name, this is a page.
+        ("/vendor/123", "script /index.php"),
         ("/core/lib/Drupal.php", "403"),
         ("/core/modules/node/node.module", "script /index.php"),
         (
@@ -252,6 +300,8 @@ fn recognises_nextcloud() {
             "core/img/a.svg",
             "config/config.php",
             "data/a.txt",
+            "package.json",
+            ".well-known/acme-challenge/token",
         ],
         Application::Nextcloud,
         ".",
@@ -259,6 +309,11 @@ fn recognises_nextcloud() {
             ("/apps/files/", "script /index.php /apps/files/"),
             ("/remote.php/dav/files/x", "script /remote.php /dav/files/x"),
             ("/.well-known/carddav", "to /remote.php/dav/"),
+            ("/.well-known/acme-challenge/none", "404"),
+            (
+                "/.well-known/acme-challenge/token",
+                "file .well-known/acme-challenge/token",
+            ),
             (
                 "/.well-known/webfinger",
                 "script /index.php /.well-known/webfinger",
@@ -267,6 +322,7 @@ fn recognises_nextcloud() {
             ("/config/config.php", "403"),
             ("/data/a.txt", "403"),
             ("/occ", "403"),
+            ("/package.json", "403"),
         ],
     );
 }
@@ -281,6 +337,10 @@ fn recognises_joomla_and_phpbb_and_the_rest() {
             "libraries/x.php",
             "components/",
             "images/x.php",
+            "images/my.photo.jpg",
+            "cache/com_x/style.css",
+            "cache/x.php",
+            "cli/joomla.php",
         ],
         Application::Joomla,
         ".",
@@ -289,6 +349,12 @@ fn recognises_joomla_and_phpbb_and_the_rest() {
             ("/api/v1/content", "script /api/index.php"),
             ("/administrator/", "script /administrator/index.php"),
             ("/images/x.php", "403"),
+            ("/images/my.photo.jpg", "file images/my.photo.jpg"),
+            ("/cache/com_x/style.css", "file cache/com_x/style.css"),
+            ("/cache/x.php", "403"),
+            ("/cli/joomla.php", "403"),
+            ("/index.php/cli/commands", "script /index.php /cli/commands"),
+            ("/logs/2024/trip", "script /index.php"),
             ("/libraries/x.php", "403"),
         ],
     );
@@ -300,6 +366,7 @@ fn recognises_joomla_and_phpbb_and_the_rest() {
             "ucp.php",
             "phpbb/x.php",
             "config.php",
+            "config/default/config.yml",
         ],
         Application::PhpBb,
         ".",
@@ -307,6 +374,7 @@ fn recognises_joomla_and_phpbb_and_the_rest() {
             ("/help/faq", "script /app.php"),
             ("/", "script /index.php"),
             ("/config.php", "403"),
+            ("/config/default/config.yml", "403"),
         ],
     );
     check(
@@ -333,11 +401,107 @@ fn recognises_joomla_and_phpbb_and_the_rest() {
         ".",
         &[
             ("/doku.php/start", "script /doku.php /start"),
+            ("/doku.php/data/start", "script /doku.php /data/start"),
+            (
+                "/lib/exe/css.php/data/logo.png",
+                "script /lib/exe/css.php /data/logo.png",
+            ),
+            ("/data/pages/none.txt", "403"),
             ("/data/pages/x.txt", "403"),
             ("/conf/users.auth.php", "403"),
             ("/lib/exe/css.php", "script /lib/exe/css.php"),
         ],
     );
+}
+
+#[test]
+fn recognises_cakephp_from_the_project_although_it_has_an_index() {
+    let expected: &[(&str, &str)] = &[
+        ("/", "script /index.php"),
+        ("/articles/view/1", "script /index.php"),
+        ("/css/cake.css", "file css/cake.css"),
+        ("/logs/error.log", "script /index.php"),
+        ("/webroot/css/cake.css", "script /index.php"),
+    ];
+    let own = [
+        "index.php",
+        "config/bootstrap.php",
+        "src/Application.php",
+        "logs/error.log",
+        "webroot/index.php",
+        "webroot/css/cake.css",
+    ];
+    check(&own, Application::CakePhp, "webroot", expected);
+    let own = [
+        "index.php",
+        "lib/Cake/bootstrap.php",
+        "app/tmp/logs/error.log",
+        "app/webroot/index.php",
+        "app/webroot/css/cake.css",
+    ];
+    check(&own, Application::CakePhp, "app/webroot", expected);
+}
+
+#[test]
+fn closed_uploads_cover_all_extensions_of_scripts() {
+    let dir = tree(&[
+        "index.php",
+        "wp-login.php",
+        "wp-includes/",
+        "wp-content/uploads/a.page",
+        "wp-content/uploads/a.php5",
+        "wp-content/uploads/a.txt",
+    ]);
+    let usual = SiteConfig {
+        php_extensions: [".php", ".page", ".php5"].map(str::to_owned).to_vec(),
+        ..SiteConfig::for_tests("", "")
+    };
+    let config = recognise(dir.path(), usual).unwrap().config;
+    let site = Site::new(config, 0).unwrap();
+    for (name, refused) in [("a.page", true), ("a.php5", true), ("a.txt", false)] {
+        let url = format!("/wp-content/uploads/{name}");
+        let action = site.route(&request("GET", &url, &[("Host", "h")])).action;
+        assert_eq!(
+            matches!(action, RouteAction::Refused { .. }),
+            refused,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn windows_finds_the_webdav_service_of_nextcloud() {
+    let cloud = [
+        "occ",
+        "index.php",
+        "remote.php",
+        "status.php",
+        "lib/private/x.php",
+    ];
+    let below = cloud.map(|file| format!("cloud/{file}"));
+    for (files, url, to) in [
+        (cloud.map(str::to_owned), "/", "/remote.php/webdav/"),
+        (below, "/cloud/", "/cloud/remote.php/webdav/"),
+    ] {
+        let dir = tree(&files.each_ref().map(String::as_str));
+        let site = Site::new(recognised(dir.path()).unwrap().config, 0).unwrap();
+        let route = |url: &str, agent: &str| {
+            let fields = [("Host", "h"), ("User-Agent", agent)];
+            site.route(&request("OPTIONS", url, &fields)).action
+        };
+        let redirect = route(url, "DavClnt/10.0");
+        assert!(
+            matches!(&redirect, RouteAction::Redirect { status: 302, location } if location == to.as_bytes()),
+            "{redirect:?}"
+        );
+        let others = [
+            route(url, "Mozilla/5.0"),
+            route(&format!("{url}x"), "DavClnt/10.0"),
+        ];
+        for other in others {
+            assert!(matches!(other, RouteAction::Script(_)), "{other:?}");
+        }
+    }
 }
 
 #[test]
@@ -430,6 +594,15 @@ fn recognises_magento() {
             "pub/get.php",
             "pub/cron.php",
             "pub/static/deployed_version.txt",
+            "pub/static/frontend/a.css",
+            "pub/errors/report.php",
+            "pub/errors/404.php",
+            "pub/errors/503.php",
+            "pub/errors/processor.php",
+            "pub/errors/default/page.phtml",
+            "pub/errors/design.xml",
+            "pub/media/a.phone.png",
+            "pub/media/x.php",
             "pub/media/logo.png",
             "pub/media/downloadable/book.pdf",
             "app/etc/env.php",
@@ -438,7 +611,21 @@ fn recognises_magento() {
         "pub",
         &[
             ("/women.html", "script /index.php"),
-            ("/static/version7/frontend/a.css", "script /static.php"),
+            (
+                "/static/version7/frontend/a.css",
+                "file static/frontend/a.css",
+            ),
+            ("/static/frontend/a.css", "file static/frontend/a.css"),
+            ("/static/version7/frontend/b.css", "script /static.php"),
+            ("/static/frontend/b.css", "script /static.php"),
+            ("/errors/report.php", "script /errors/report.php"),
+            ("/errors/404.php", "script /errors/404.php"),
+            ("/errors/503.php", "script /errors/503.php"),
+            ("/errors/processor.php", "403"),
+            ("/errors/default/page.phtml", "403"),
+            ("/errors/design.xml", "403"),
+            ("/media/a.phone.png", "file media/a.phone.png"),
+            ("/media/x.php", "403"),
             (
                 "/static/deployed_version.txt",
                 "file static/deployed_version.txt",

@@ -1,5 +1,5 @@
 //! Mistakes in the target of a `redirect`: a client must not be able to choose the host, and a redirect must not lead
-//! to the path that it is for. The rule is judged alone, without a request.
+//! back to the path that it redirects. Each rule is judged by itself, without a request.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
@@ -192,8 +192,8 @@ fn matches_only(hir: &Hir, fits: &dyn Fn(u8) -> bool) -> bool {
     }
 }
 
-/// Returns whether the redirect leads to the path that it is for. Conditions may end such a loop, so only a redirect
-/// without conditions is judged, by an example path.
+/// Returns whether the redirect leads back to the path that it redirects. Conditions may end such a loop, so only
+/// redirects without conditions are judged. The check uses an example path.
 fn leads_to_itself(rule: &SiteRule, to: &RuleTemplate) -> bool {
     if !to.literal_start().starts_with(b"/")
         || rule.if_missing

@@ -45,7 +45,7 @@ pub struct RouteInfo {
     pub(super) limit_rules: Vec<usize>,
     /// The password that `.htaccess` files demand, where they only refuse requests.
     pub login: Option<Box<HtaccessLogin>>,
-    /// The result of the `.htaccess` files, if they decide about the whole request.
+    /// The result of the `.htaccess` files, if they determine how the whole request is handled.
     pub live: Option<Arc<Live>>,
 }
 
@@ -179,7 +179,7 @@ pub struct ScriptTarget {
     /// Numbers of the rules whose authentication or authorization has allowed the request. The router leaves this
     /// empty.
     pub permitting_rules: Box<[usize]>,
-    /// What `.htaccess` files set for the script, if they decide about the whole request.
+    /// What `.htaccess` files set for the script, if they determine how the whole request is handled.
     pub apache: Option<Box<ApacheRequest>>,
 }
 

@@ -123,7 +123,8 @@ impl Site {
         info: &mut RouteInfo,
         tree: &FileView,
     ) -> RouteAction {
-        if let Some(denied) = self.denied(&walk, true) {
+        let denied = self.denied(&walk, true);
+        if let Some(denied) = denied.or_else(|| self.denied_file(tree, &walk)) {
             return denied;
         }
         self.note_guards(walk.path.as_bytes(), walk.rule_request(), info);
@@ -164,6 +165,24 @@ impl Site {
         let mut paths = paths.chain(walk.routes.iter().map(Vec::as_slice));
         let denied = paths.find(|path| self.denies(path))?;
         self.note_denial(walk.rule_request(), denied);
+        Some(RouteAction::refused(Refusal::Denied))
+    }
+
+    /// Refuses the request if the recognised application closes the path. The response does not depend on whether the
+    /// file exists, so no client can search for the names of logs or backups. But if the first directory of the path
+    /// does not exist, nothing can be closed there, and the application may have a page at the path: `/logs/today`,
+    /// although a directory `/logs` would be closed. The same holds for the routes behind a script, which are pages:
+    /// `/index.php/logs/today`. If a request leads to a closed file in any other way, `Site::admit` refuses it.
+    fn denied_file(&self, tree: &FileView, walk: &RoutingState<'_>) -> Option<RouteAction> {
+        let path = walk.path.as_bytes();
+        if !self.denies_file(path) {
+            return None;
+        }
+        let top = path[1..].split(|byte| *byte == b'/').next();
+        if tree.root.stat_relative(top.unwrap_or_default()).err() == Some(Refusal::NotFound) {
+            return None;
+        }
+        self.note_denial(walk.rule_request(), path);
         Some(RouteAction::refused(Refusal::Denied))
     }
 

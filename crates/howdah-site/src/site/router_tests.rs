@@ -344,9 +344,19 @@ fn redirects_keep_the_query_and_the_host() {
                 301,
                 "https://www.$host$request_uri",
             ),
+            redirect(
+                PathPattern::exact("/").unwrap(),
+                301,
+                "https://new.example$request_uri",
+            ),
         ];
     })
     .check(&[
+        (
+            "http://site.example/www?x=1",
+            "301 https://www.site.example/www?x=1",
+        ),
+        ("http://site.example?x=1", "301 https://new.example/?x=1"),
         ("/blog/x?y=1", "301 /x?y=1"),
         ("/blog/%2fevil.example", "301 /evil.example"),
         ("/blog//evil.example", "301 /evil.example"),
@@ -355,6 +365,33 @@ fn redirects_keep_the_query_and_the_host() {
         ("/raw/a%20b", "308 /a%20b"),
         ("/q/z?k=v", "302 /new?a=/z"),
         ("/www?x=1", "301 https://www.site.example/www?x=1"),
+    ]);
+}
+
+#[test]
+fn closed_file_of_an_application_is_refused_and_its_pages_are_not() {
+    let site = fixture(|config| {
+        config.front_controller = front(false);
+        config.deny_files = ["/e/**", "/none/**", "/s/index.php", "/d/*.php"]
+            .map(|pattern| PathPattern::glob(pattern).unwrap())
+            .to_vec();
+        config.rules = vec![rule(
+            PathPattern::exact("/elsewhere").unwrap(),
+            RuleAction::Rewrite(template("/e/y.txt")),
+        )];
+    });
+    site.check(&[
+        // Files, whatever led to them, and paths beside them.
+        ("/e/y.txt", "403 Denied"),
+        ("/d/x.php", "403 Denied"),
+        ("/d/x.php/info", "403 Denied"),
+        ("/s/", "403 Denied"),
+        ("/elsewhere", "403 Denied"),
+        ("/e/no-such-file", "403 Denied"),
+        // Pages.
+        ("/none/today", "script /index.php redirected"),
+        ("/index.php/e/y.txt", "script /index.php info /e/y.txt"),
+        ("/index.php/d/x.php", "script /index.php info /d/x.php"),
     ]);
 }
 

@@ -172,7 +172,7 @@ impl Site {
     }
 
     /// Returns whether a rule applies to the route behind the script that `path` names, apart from `if_missing`. If the
-    /// pattern matches the path itself, the rule has decided about the request already, exceptions included.
+    /// pattern matches the path itself, the rule has already been applied to the request, with its exceptions.
     fn rule_applies_to_route(
         &self,
         rule: &SiteRule,
@@ -206,7 +206,7 @@ impl Site {
         rules.map(|number| (*number, &self.config.rules[*number].action))
     }
 
-    /// Applies one rule. Returns an action if the rule decides about the request.
+    /// Applies one rule. Returns an action if the rule determines what happens to the request.
     pub(super) fn apply_rule(
         &self,
         number: usize,
@@ -267,7 +267,7 @@ impl Site {
             captures: &captures,
             uri: &path,
             query: walk.query(),
-            request_uri: walk.head.target(),
+            request_uri: &walk.head.path_and_query(),
             host: walk.head.host(),
         };
         match &rule.action {

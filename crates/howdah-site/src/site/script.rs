@@ -1,7 +1,7 @@
 //! Finds the script that a path names, and proves that it is one. This module runs nothing and builds no
 //! meta-variables; `howdah_server::script::frame` builds them from a [`ScriptPath`].
 //!
-//! The split between script and `PATH_INFO` is by `stat`, never by pattern alone. nginx' usual
+//! The split between script and `PATH_INFO` is by `stat`, never by pattern alone. nginx's usual
 //! `fastcgi_split_path_info` together with PHP's `cgi.fix_pathinfo=1` runs `/uploads/x.jpg` for `/uploads/x.jpg/y.php`,
 //! because PHP walks back to something that exists. Here the script's name ends in a script extension and is a regular
 //! file, or nothing runs.

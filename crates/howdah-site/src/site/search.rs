@@ -75,7 +75,7 @@ impl Site {
                         captures: &PatternMatch::Whole(walk.path.as_bytes()),
                         uri: walk.path.as_bytes(),
                         query: walk.query(),
-                        request_uri: walk.head.target(),
+                        request_uri: &walk.head.path_and_query(),
                         host: walk.head.host(),
                     };
                     let (target, query) = template.expand_target(&values);

@@ -1,5 +1,5 @@
 //! Targets of rules: text with variables. `$1`..`$9` and `${name}` are captures, `$0` the matched path, `$uri` the
-//! cleaned path, `$query` the query string, `$request_uri` the raw target, `$host` the host as the client named it;
+//! cleaned path, `$query` the query string, `$request_uri` path and query as the client sent them, `$host` the host as the client named it;
 //! `$$` is a dollar. Anything else after a dollar is a mistake that the configuration check reports.
 //!
 //! Decoded values are encoded again for their position: a path of a `Location`, or a query. Thus no capture can add a
@@ -27,7 +27,7 @@ pub(super) enum TemplatePiece {
     Host,
 }
 
-/// Why a text is not a valid target.
+/// Why a string is not a valid target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TemplateError {
     /// `$word` names no variable.
@@ -66,7 +66,7 @@ pub struct TemplateValues<'a> {
     pub uri: &'a [u8],
     /// The current query, without `?`.
     pub query: Option<&'a [u8]>,
-    /// The request target as the client sent it, not decoded.
+    /// Path and query as the client sent them, not decoded.
     pub request_uri: &'a [u8],
     /// The host as the client named it.
     pub host: &'a [u8],

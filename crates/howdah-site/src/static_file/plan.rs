@@ -58,8 +58,8 @@ pub struct StaticResponse {
     pub unsent: Option<UnsentFile>,
 }
 
-/// What a 200 in place of a 304 would send. The 304's header does not contain it (RFC 9110 §15.4.5), but it determines
-/// whether the 200 would be compressed.
+/// What would be sent if the response were a 200 instead of a 304. The 304's header does not contain it (RFC 9110
+/// §15.4.5), but it determines whether the 200 would be compressed.
 #[derive(Clone, Debug)]
 pub struct UnsentFile {
     /// The `Content-Type` that a 200 would have.

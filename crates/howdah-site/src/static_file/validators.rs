@@ -1,11 +1,11 @@
 //! Entity tags, modification dates, and preconditions in the order of RFC 9110 §13.2.2. The functions are pure; the
 //! caller passes the time.
 //!
-//! **The tag** is `"SECONDS.NANOSECONDS-SIZE"` of the content's last change, in hexadecimal, like nginx' but with
-//! nanoseconds: two changes within one second get two tags, so the tag is strong (§8.8.1). The inode is not included,
-//! so hosts behind one load balancer have the same tags for files deployed with their times (`rsync -t`, `tar`); Apache
-//! dropped it for that reason too (2.3.15). A file that changed so recently that its next change could have the same
-//! time has no tag yet.
+//! **The tag** is `"SECONDS.NANOSECONDS-SIZE"` of the content's last change, in hexadecimal, like the tag of nginx but
+//! with nanoseconds: two changes within one second get two tags, so the tag is strong (§8.8.1). The inode is not
+//! included, so hosts behind one load balancer have the same tags for files deployed with their times (`rsync -t`,
+//! `tar`); Apache dropped it for that reason too (2.3.15). A file that changed so recently that its next change could
+//! have the same time has no tag yet.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -168,7 +168,7 @@ fn loaded(import: &ServerImport) -> LoadedConfiguration {
     }
 }
 
-/// Records the files of a php-fpm. Its directives are counted with those of the web servers that use its pools.
+/// Records the files of a php-fpm server. Its directives are counted with those of the web servers that use its pools.
 fn record_fpm(found: &mut FoundServer) {
     let ledger = ledger::ImportLedger::default();
     let file = found.paths.file.clone();
@@ -198,7 +198,7 @@ fn pid_file(tree: &[Directive], found: &FoundServer) -> Option<PathBuf> {
     Some(root.join(line.arg(0)))
 }
 
-/// Returns a value of a table that is a text.
+/// Returns a value of a table that is a string.
 pub fn text<'t>(table: &'t TomlTable, key: &str) -> Option<&'t str> {
     match table.get(key)? {
         TomlValue::Text(text) => Some(text),
@@ -206,7 +206,7 @@ pub fn text<'t>(table: &'t TomlTable, key: &str) -> Option<&'t str> {
     }
 }
 
-/// Returns a value of a table that is a list of texts; empty if there is none.
+/// Returns a value of a table that is a list of strings; empty if there is none.
 pub fn texts<'t>(table: &'t TomlTable, key: &str) -> &'t [String] {
     match table.get(key) {
         Some(TomlValue::Texts(texts)) => texts,

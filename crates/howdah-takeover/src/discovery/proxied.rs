@@ -1,6 +1,6 @@
-//! Servers to which another server of the machine passes requests, as nginx often does to an Apache at another port.
-//! Howdah recognises its own requests and refuses them (`ProxyLoop`), so it cannot take over both. The server behind
-//! stays, and Howdah passes requests to it as the server in front does.
+//! Servers to which another server of the machine passes requests, as nginx often does to an Apache server at another
+//! port. Howdah recognises its own requests and refuses them (`ProxyLoop`), so it cannot take over both. The server
+//! behind stays, and Howdah passes requests to it as the server in front does.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 

@@ -1,4 +1,4 @@
-//! Which processes are the first process of an nginx, an Apache or a php-fpm, and which configuration each has loaded.
+//! Which processes are the main process of an nginx, Apache or php-fpm server, and which configuration each has loaded.
 
 mod command_lines;
 
@@ -23,7 +23,7 @@ pub struct FoundServer {
     pub paths: ConfigurationPaths,
     /// The processes that the server has started.
     pub workers: Vec<Process>,
-    /// When it has loaded its configuration: at first, when its first process started.
+    /// When it has loaded its configuration: at first, when its main process started.
     pub loaded_at: SystemTime,
     /// Whether it continues to serve after the switch, behind Howdah.
     pub stays: bool,
@@ -42,8 +42,8 @@ pub struct ConfigurationPaths {
     pub defined: Vec<(String, String)>,
 }
 
-/// Returns the kind of a server's first process, or `None` for all other processes. The program decides. Only where it
-/// is not visible does the title decide, which any user can choose.
+/// Returns the kind of a server's main process, or `None` for all other processes. The program determines the kind. The
+/// title, which any user can choose, is used only where the program is not visible.
 pub fn kind_of_master(process: &Process, processes: &Processes) -> Option<ServerKind> {
     let kind = kind_of(process)?;
     let title = process.title();
@@ -81,7 +81,7 @@ pub fn kind_name(kind: ServerKind) -> &'static str {
     }
 }
 
-/// Finds the servers of this machine. If `only` is not empty, it names the first processes of the servers to take over.
+/// Finds the servers of this machine. If `only` is not empty, it names the main processes of the servers to take over.
 ///
 /// # Errors
 /// Returns a sentence for the user if a process that is named in `only` is not a server.
@@ -126,7 +126,7 @@ fn refuse_other_processes(only: &[u32], processes: &Processes) -> Result<(), Str
         let kind = process.and_then(|process| kind_of_master(process, processes));
         if kind.is_none() {
             return Err(format!(
-                "--server {pid}: this is not the first process of an nginx, an Apache or a php-fpm; `ps -ef --forest` shows them"
+                "--server {pid}: this is not the main process of an nginx, Apache or php-fpm server; `ps -ef --forest` shows them"
             ));
         }
     }

@@ -13,7 +13,7 @@ use super::imports::{ServerImport, text, texts};
 use super::servers::FoundServer;
 use crate::plan::{PlannedSite, ServerKind, Severity, SiteAddress};
 
-/// The directory of the files of sites, relative to that of the takeover.
+/// The directory with the sites' files, relative to the directory of the takeover.
 pub const SITES: &str = "sites.d";
 
 /// Describes the sites of the combined configuration.

@@ -30,7 +30,7 @@ pub struct StagedDirectory {
     is_committed: bool,
 }
 
-/// Refuses a directory that belongs to a switch in progress, or that has files of somebody else.
+/// Refuses a directory that belongs to a switch in progress, or that contains files of another user.
 ///
 /// # Errors
 /// Returns a sentence for the user.

@@ -1,5 +1,5 @@
-//! Decides whether Howdah is worse than the old servers were. Reads no clock and asks nobody: the times and figures are
-//! passed in.
+//! Decides whether Howdah is worse than the old servers were. Reads no clock and sends no requests: the times and
+//! figures are passed in.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,15 +14,15 @@ const WINDOW: Duration = Duration::from_secs(60);
 const ALLOWED_ERROR_SHARE: f64 = 0.01;
 /// The time whose front pages are compared: short, so one slow page counts for [`SLOW_FOR`] only if others follow.
 const TIMES_WINDOW: Duration = Duration::from_secs(10);
-/// So many requests are needed before their errors are judged.
+/// The minimum number of requests before their errors are judged.
 const MIN_REQUESTS: u64 = 100;
-/// So many errors are needed, because a few can have any cause.
+/// The minimum number of errors that count as a fault, because a few can have any cause.
 const MIN_ERRORS: u64 = 10;
-/// A front page must fail in so many rounds in a row.
+/// In how many rounds in a row a front page must fail.
 const FAILED_ROUNDS: u32 = 3;
-/// Howdah must fail to report its status so often in a row.
+/// How many times in a row Howdah must fail to report its status.
 const SILENT_ROUNDS: u32 = 3;
-/// So many crashes of PHP in [`WINDOW`] are too many.
+/// The number of crashes of PHP in [`WINDOW`] that is too high.
 const MAX_CRASHES: u64 = 5;
 /// Front pages may take this many times as long as before.
 const ALLOWED_SLOWNESS: f64 = 2.0;

@@ -14,11 +14,11 @@ use crate::plan::Plan;
 
 /// The part of each access log that is read, in bytes from its end.
 const LOG_TAIL_BYTES: u64 = 512 << 10;
-/// The most access logs that are read.
+/// The maximum number of access logs that are read.
 const MAX_LOGS: usize = 200;
 /// How often the front pages are requested before the switch: at least and at most this often.
 const PROBE_ROUNDS: (usize, usize) = (3, 20);
-/// So many times are enough to state their 99th percentile.
+/// The number of measured times that suffices to state their 99th percentile.
 const ENOUGH_TIMES: usize = 100;
 
 /// The figures of the old servers.

@@ -53,7 +53,7 @@ pub struct Howdah {
 #[derive(Debug)]
 pub struct StartingHowdah {
     child: Child,
-    /// Its first process.
+    /// Its main process.
     pub process: ProcessIdentity,
     ready: UnixDatagram,
     socket: PathBuf,
@@ -164,7 +164,7 @@ impl Howdah {
         Ok(command)
     }
 
-    /// Returns the first process of a Howdah that serves with this configuration, however it was started.
+    /// Returns the main process of the Howdah server that serves with this configuration, however it was started.
     pub fn running(&self) -> Option<ProcessIdentity> {
         let status = self.status()?;
         ProcessIdentity::of(u32::try_from(status["master"].as_u64()?).ok()?)
@@ -221,7 +221,7 @@ fn counters(status: &Value) -> Counters {
 
 impl Drop for StartingHowdah {
     fn drop(&mut self) {
-        // Howdah ignores that nobody listens to its later messages.
+        // Howdah does not mind that no process listens to its later messages.
         let _ = fs::remove_file(&self.socket);
     }
 }
@@ -266,7 +266,7 @@ impl StartingHowdah {
     }
 }
 
-/// Lets a Howdah finish its requests and exit. A second call would end the requests at once.
+/// Lets a Howdah server finish its requests and exit. A second call would end the requests at once.
 pub fn ask_to_finish(process: ProcessIdentity) {
     process.signal(Signal::QUIT);
 }
@@ -279,7 +279,7 @@ pub fn wait_until_finished(process: ProcessIdentity) {
     }
 }
 
-/// Stops a Howdah, and gives running requests only `timeouts.stop`. Kills it if that takes too long.
+/// Stops a Howdah server, and gives running requests only `timeouts.stop`. Kills it if that takes too long.
 pub fn stop_soon(process: ProcessIdentity) {
     process.signal(Signal::TERM);
     if !wait_for_exit(process, STOP_TIMEOUT) {

@@ -119,7 +119,7 @@ fn arguments(server: &RunningServer) -> Vec<String> {
     }
 }
 
-/// Returns the arguments in nginx' title, which has the command line, separated by spaces (ngx_process_cycle.c). A value
+/// Returns the arguments in nginx's title, which has the command line, separated by spaces (ngx_process_cycle.c). A value
 /// may contain spaces, as those of `-g` do: it ends where the next option begins. A directive of `-g` ends with `;`.
 fn nginx_arguments(line: &str) -> Vec<String> {
     let is_option = |word: &str| {

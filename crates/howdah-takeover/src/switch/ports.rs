@@ -42,7 +42,7 @@ pub struct SharedPort {
     pub address: SocketAddr,
     /// What the old server is.
     pub served_by: ServerKind,
-    /// The old server's first process.
+    /// The old server's main process.
     pub owner: ProcessIdentity,
     /// The old server's sockets: several if it has one for each of its workers (`reuseport`).
     pub inodes: Vec<u64>,
@@ -206,7 +206,7 @@ impl SharedPort {
         }
     }
 
-    /// Returns the choice of Howdah's sockets, which follow so many sockets of the old server.
+    /// Returns the choice of Howdah's sockets, which follow `old` sockets of the old server.
     fn howdah_choice(&self, old: u32) -> SocketChoice {
         match self.takes_both_families() {
             // Howdah uses the first of two such sockets for IPv4 (`service_manager_sockets`).

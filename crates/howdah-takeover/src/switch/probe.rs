@@ -17,7 +17,7 @@ use crate::trial::endpoint::{by_importance, requested_host, with_port};
 const CONCURRENT: usize = 8;
 /// How long a front page may take, and all front pages of a round together.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most sites whose front pages are requested.
+/// The maximum number of sites whose front pages are requested.
 const MAX_PROBES: usize = 500;
 /// The name of the watch in its `User-Agent`.
 const AGENT: &str = "Mozilla/5.0 (compatible; howdah-takeover)";

@@ -50,7 +50,8 @@ impl Run {
             }
             return Ok(());
         }
-        let message = "Howdah exited while nobody watched it; its last messages are in howdah.log";
+        let message =
+            "Howdah exited while no process watched it; its last messages are in howdah.log";
         let reason = (RollbackReason::RolledBackExit, message.to_owned());
         self.return_to_old_servers(state, reason)
     }

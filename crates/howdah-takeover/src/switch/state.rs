@@ -92,7 +92,7 @@ pub struct SwitchState {
     pub boot: String,
     /// How long Howdah is watched, in seconds.
     pub watch_seconds: u64,
-    /// Howdah's first process.
+    /// Howdah's main process.
     pub howdah: Option<ProcessIdentity>,
     /// Whether Howdah has been asked to finish its requests and exit.
     pub howdah_finishes: bool,

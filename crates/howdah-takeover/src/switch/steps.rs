@@ -2,7 +2,8 @@
 //!
 //! In every phase, one of the servers serves without any help of this program. Until the watch begins, the kernel gives
 //! all connections to the old servers. During the watch it gives them to Howdah, and, if Howdah exits, to the old
-//! servers. Therefore nothing is lost if this program is killed; only nobody watches any more until it is resumed.
+//! servers. Therefore nothing is lost if this program is killed, but no process watches Howdah until the switch is
+//! resumed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -12,9 +12,9 @@ use crate::plan::PlannedSite;
 
 /// The name of the trial in its `User-Agent`.
 pub const AGENT_NAME: &str = "howdah-takeover";
-/// The most lines that are read.
+/// The maximum number of lines that are read.
 const MAX_LINES: usize = 20_000;
-/// The most bytes that are read, from the end of the log.
+/// The maximum number of bytes that are read, from the end of the log.
 const MAX_BYTES: u64 = 8 << 20;
 /// If the log has fewer lines than this, the previous log is read as well: logrotate may just have run.
 const FEW_LINES: usize = 1000;

@@ -12,7 +12,7 @@ use crate::plan::CONFIGURATION;
 
 /// The largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// The most files that are read.
+/// The maximum number of files that are read.
 const MAX_FILES: usize = 5000;
 
 /// A file of the configuration.
@@ -79,7 +79,7 @@ pub fn hash_of(files: &[ConfigurationFile]) -> String {
     for file in files {
         let name = file.path.file_name().unwrap_or_default();
         for part in [name.as_encoded_bytes(), file.text.as_bytes()] {
-            // The length separates the parts, so a text that moves from one file to the next changes the hash.
+            // The length separates the parts, so a string that moves from one file to the next changes the hash.
             hasher.write_u64(part.len() as u64);
             hasher.write(part);
         }
@@ -88,7 +88,7 @@ pub fn hash_of(files: &[ConfigurationFile]) -> String {
     format!("{:016x}{:016x}", hash.h1, hash.h2)
 }
 
-/// Returns the texts of a value that may be one text or a list of texts.
+/// Returns the strings of a value that may be one string or a list of strings.
 pub fn texts(value: Option<&Value>) -> Vec<String> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     match value {

@@ -7,7 +7,7 @@ use howdah_import::verify::client::VerifyServer;
 use super::preview_configuration::PreviewListener;
 use crate::plan::{PlannedSite, SiteAddress, local_address};
 
-/// The most addresses of a site that are compared.
+/// The maximum number of addresses of a site that are compared.
 const MAX_ENDPOINTS: usize = 4;
 
 /// Where both servers are asked for a site.
@@ -133,7 +133,7 @@ impl Endpoint {
         format!("{scheme}://{}{target}", self.authority)
     }
 
-    /// Replaces the ports of the preview in a text of Howdah by those that they stand in for.
+    /// Replaces the preview's ports in a message or URL of Howdah with the ports of the real server.
     pub fn without_preview_ports(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (preview, real) in &self.ports {

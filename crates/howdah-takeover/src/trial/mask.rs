@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-/// The most differences between two bodies that are looked for. Bodies with more have little in common.
+/// The maximum number of differences between two bodies that are looked for. Bodies with more have little in common.
 const MAX_EDITS: usize = 1000;
 /// How many more tokens than in the responses of the old server a gap may have, at most.
 const MAX_GAP_GROWTH: usize = 64;
@@ -146,7 +146,7 @@ fn excerpt(tokens: &[&str]) -> String {
     line.chars().take(EXCERPT_CHARS).collect()
 }
 
-/// Splits a text into words, white space, and single other characters. A number with its separators is one word
+/// Splits a string into words, white space, and single other characters. A number with its separators is one word
 /// (`0.25`, `12:30:00`, `2026-11-29`): of two times that differ in one digit, no part is certain to stay the same.
 pub fn tokens(text: &str) -> Vec<&str> {
     let mut found = Vec::new();

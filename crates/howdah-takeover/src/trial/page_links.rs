@@ -1,6 +1,6 @@
 //! Finds URLs of the same site in what a server sends: in sitemaps, in `robots.txt`, and in the HTML of pages.
 
-/// The most URLs that are taken from one document.
+/// The maximum number of URLs that are taken from one document.
 const MAX_URLS: usize = 500;
 
 /// Extensions of static files, which are requested with ranges, encodings and validators as well.

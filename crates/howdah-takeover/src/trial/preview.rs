@@ -29,10 +29,10 @@ const POLL: Duration = Duration::from_millis(20);
 const PORT_ATTEMPTS: usize = 3;
 /// Howdah's exit code if an address is in use.
 const ADDRESS_IN_USE: i32 = 5;
-/// The most bytes of Howdah's messages that are shown.
+/// The maximum number of bytes of Howdah's messages that are shown.
 const SHOWN_BYTES: u64 = 4 << 10;
 
-/// Howdah on preview ports. Dropping this stops it.
+/// A Howdah process that listens on preview ports. Dropping the value stops the process.
 #[derive(Debug)]
 pub struct Preview {
     child: Child,

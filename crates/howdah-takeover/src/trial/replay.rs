@@ -1,6 +1,6 @@
-//! Decides which URLs are never requested, because the request might change something: log somebody out, run a cron
-//! job, empty a cart. The trial sends only GET and HEAD, but applications do not always keep the promise of RFC 9110
-//! §9.2.1 that such requests are safe. This is the only list of such words.
+//! Decides which URLs are never requested, because the request might change something: log a user out, run a cron job,
+//! empty a cart. The trial sends only GET and HEAD, but applications do not always keep the promise of RFC 9110 §9.2.1
+//! that such requests are safe. This is the only list of such words.
 
 /// Words that no requested path or query contains, in lower case. A word that also occurs in harmless URLs only costs
 /// the comparison of those.

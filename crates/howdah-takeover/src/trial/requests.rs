@@ -21,13 +21,13 @@ use crate::plan::PlannedSite;
 const MISSING_PAGE: &str = "/howdah-takeover-missing-page";
 /// A script that exists on no site.
 const MISSING_SCRIPT: &str = "/howdah-takeover-missing-script.php";
-/// The most paths that are requested because the old server has refused them.
+/// The maximum number of paths that are requested because the old server has refused them.
 const MAX_REFUSED: usize = 200;
-/// The most directories that are requested without a slash.
+/// The maximum number of directories that are requested without a slash.
 const MAX_DIRECTORIES: usize = 3;
-/// The most static files that are requested with ranges, encodings and validators.
+/// The maximum number of static files that are requested with ranges, encodings and validators.
 const MAX_STATIC_FILES: usize = 4;
-/// The most sitemaps that are read.
+/// The maximum number of sitemaps that are read.
 const MAX_SITEMAPS: usize = 8;
 
 /// Makes all requests of a site.
@@ -317,7 +317,7 @@ fn sitemap_targets(trial: &mut SiteTrial<'_>, endpoint: &Endpoint) -> Vec<String
     found
 }
 
-/// Returns whether a text can be sent as a target.
+/// Returns whether a string can be sent as a target.
 fn is_target(path: &str) -> bool {
     path.starts_with('/')
         && path
@@ -325,7 +325,7 @@ fn is_target(path: &str) -> bool {
             .all(|byte| byte.is_ascii_graphic() && byte != b'#')
 }
 
-/// Returns the file that a path names below a root; none if it would be outside.
+/// Returns the file that a path names below a root; `None` if it would be outside.
 fn file_below(root: &Path, path: &str) -> Option<PathBuf> {
     let decoded = percent_decoded(path.split('?').next()?);
     let relative = Path::new(decoded.trim_start_matches('/')).to_owned();

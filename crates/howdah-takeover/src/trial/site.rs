@@ -31,7 +31,8 @@ const CONFIRMATIONS: usize = 3;
 /// The options of a trial that concern each site.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialLimits {
-    /// The most pages and files of a site that are compared. Paths that are denied and parts of files do not count.
+    /// The maximum number of pages and files of a site that are compared. Paths that are denied and parts of files do
+    /// not count.
     pub most: usize,
     /// The pause before each request.
     pub pause: Duration,

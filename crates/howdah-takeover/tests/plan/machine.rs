@@ -188,7 +188,7 @@ pub fn is_root() -> bool {
     howdah_os::process::is_root()
 }
 
-/// Returns the lines of a pool at a socket.
+/// Returns the lines of a php-fpm pool that listens at this socket.
 pub fn pool(name: &str, socket: &str) -> String {
     let user = if is_root() {
         "user = www-data\ngroup = www-data\nlisten.owner = www-data\n"

@@ -15,7 +15,7 @@ fn process_that_is_no_server_is_refused() {
     let (code, _, stderr) = machine.plan_output(&[std::process::id()], &[]);
     assert_eq!(code, 1);
     assert!(
-        stderr.contains("not the first process of an nginx"),
+        stderr.contains("not the main process of an nginx"),
         "{stderr}"
     );
     assert!(!machine.takeover().exists());
@@ -42,7 +42,7 @@ fn title_of_another_program_makes_no_server() {
     });
     let (code, _, stderr) = machine.plan_output(&[pid], &[]);
     assert!(
-        code == 1 && stderr.contains("not the first process"),
+        code == 1 && stderr.contains("not the main process"),
         "{code} {stderr}"
     );
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How many clients there are for each address.
 const CLIENTS: usize = 4;
-/// So many requests are sent on a connection that is kept alive.
+/// The number of requests that are sent on a connection that is kept alive.
 const REQUESTS_PER_CONNECTION: usize = 40;
 
 /// A connection to a server.

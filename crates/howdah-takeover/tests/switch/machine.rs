@@ -60,7 +60,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts the servers, each with so many sites. Returns `None` without root's rights, which a switch needs.
+    /// Starts the servers, each with this number of sites. Returns `None` without root's rights, which a switch needs.
     pub fn start(name: &str, sites: usize) -> Option<Machine> {
         Machine::start_with(name, sites, Listening::Simple)
     }

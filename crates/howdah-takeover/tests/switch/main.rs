@@ -17,7 +17,7 @@ use load::{Load, get};
 use machine::{Listening, Machine, PATIENCE, json, start_slow_request};
 use rustix::process::Signal;
 
-/// The sites of each server in the test under load.
+/// The number of sites of each server in the test under load.
 const SITES: usize = 50;
 
 /// Waits until the clients have got more responses of Howdah or of the old servers.

@@ -7,6 +7,8 @@ mod demo;
 #[cfg(feature = "packages")]
 mod init;
 #[cfg(feature = "packages")]
+mod lscache;
+#[cfg(feature = "packages")]
 mod mediawiki;
 #[cfg(feature = "packages")]
 mod phpmyadmin;

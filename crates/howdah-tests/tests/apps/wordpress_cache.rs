@@ -10,7 +10,7 @@ use howdah_tests::rig::{Howdah, Server};
 use howdah_tests::wordpress_home::{HOST, WordpressHome};
 
 /// Returns the cookies that a response sets, as a header line of a request.
-fn cookies(answer: &Response) -> String {
+pub fn cookies(answer: &Response) -> String {
     let pairs: Vec<&str> = answer
         .head
         .headers
@@ -20,7 +20,8 @@ fn cookies(answer: &Response) -> String {
     format!("Cookie: {}\r\n", pairs.join("; "))
 }
 
-fn log_in(drive: &CachedApplication<'_>, folder: &str, name: &str, password: &str) -> String {
+/// Logs a user in, and returns the cookies as a header line of a request.
+pub fn log_in(drive: &CachedApplication<'_>, folder: &str, name: &str, password: &str) -> String {
     let form = format!("log={name}&pwd={password}&testcookie=1");
     let test = "Cookie: wordpress_test_cookie=WP%20Cookie%20check\r\n";
     let path = format!("{folder}/wp-login.php");
@@ -30,7 +31,7 @@ fn log_in(drive: &CachedApplication<'_>, folder: &str, name: &str, password: &st
 }
 
 /// Changes the blog's name, as the settings page does, with the token of its form.
-fn rename(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u64) {
+pub fn rename(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u64) {
     let path = format!("{folder}/wp-admin/options-general.php");
     let page = drive.ask("GET", &path, owner, "").text();
     let token = page
@@ -48,8 +49,8 @@ fn rename(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u64
     assert_eq!(answer.status(), 302, "{}", answer.text());
 }
 
-/// Publishes a new text of the first post over the REST interface, as the editor does, and checks that readers see it.
-fn publish(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u64) {
+/// Publishes a new text of the first post over the REST interface, as the editor does.
+pub fn save_text(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u64) {
     let path = format!("{folder}/wp-admin/admin-ajax.php?action=rest-nonce");
     let token = drive.ask("GET", &path, owner, "").text();
     let path = format!("{folder}/index.php?rest_route=/wp/v2/posts/1");
@@ -57,6 +58,11 @@ fn publish(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u6
     let form = format!("title=Hello&content=Text+{edition}&status=publish");
     let answer = drive.ask("POST", &path, &lines, &form);
     assert_eq!(answer.status(), 200, "{}", answer.text());
+}
+
+/// Publishes a new text of the first post, and checks that readers see it.
+fn publish(drive: &CachedApplication<'_>, folder: &str, owner: &str, edition: u64) {
+    save_text(drive, folder, owner, edition);
     // From now on, every reader must see the new text.
     let post = drive.ask("GET", &format!("{folder}/?p=1"), "", "").text();
     assert!(post.contains(&format!("Text {edition}")), "{post}");

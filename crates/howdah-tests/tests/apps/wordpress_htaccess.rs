@@ -128,7 +128,7 @@ impl HowdahAndApache {
         let home = WordpressHome::prepare();
         let site = home.site().ini("expose_php", "Off");
         let mut site = site.obeying_htaccess("on");
-        // The `.htaccess` files decide about paths that are not files.
+        // The `.htaccess` files determine how paths that are not files are handled.
         site.front_controller = None;
         let root = site.root.clone();
         fs::create_dir_all(root.join("wp-content/uploads")).unwrap();

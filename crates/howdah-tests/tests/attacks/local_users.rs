@@ -63,7 +63,9 @@ fn without_root_scripts_read_neither_the_memory_nor_the_environment_of_the_serve
 #[test]
 fn script_reads_no_private_key_of_the_server() {
     if !is_root() {
-        return eprintln!("skipped: without root, the keys belong to the user that scripts run as");
+        return eprintln!(
+            "skipped: without root, the keys are owned by the user that scripts run as"
+        );
     }
     let read = "<?php foreach (['site.key', 'site.pem'] as $name) {
         echo $name, @file_get_contents(\"SCRATCH/$name\") === false ? ' closed; ' : ' OPEN; ';
@@ -145,9 +147,8 @@ fn script_finds_no_other_visitors_request_in_the_memory_of_its_pool() {
         foreach (file('/proc/self/maps') as $line) {{
             if (!str_contains($line, 'howdah-pool')) {{ continue; }}
             [$from, $to] = array_map('hexdec', explode('-', strtok($line, ' ')));
-            $at = FFI::cast('void *', FFI::new('size_t')); FFI::addr($at);
-            $number = FFI::new('size_t'); $number->cdata = $from;
-            $start = FFI::cast('void *', $number);
+            $number = $c->new('size_t'); $number->cdata = $from;
+            $start = $c->cast('void *', $number);
             echo $c->memmem($start, $to - $from, $needle, strlen($needle)) === null ? 'nothing' : 'FOUND';
         }}
         echo ' looked';"

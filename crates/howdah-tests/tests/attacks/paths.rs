@@ -9,8 +9,8 @@ use howdah_tests::rig::Fpm;
 /// The content of each file that must not be seen.
 const SECRET: &str = "TOP SECRET";
 
-/// A script that lets the server send the requested file, as a gateway to a storage service does that passes on the
-/// service's header.
+/// A script that makes the server send the requested file. A gateway that passes on the header of a storage service
+/// does the same.
 const GATEWAY: &str = "<?php header('X-Accel-Redirect: ' . $_GET['f']);";
 
 fn closed_places(name: &str) -> Builder {

@@ -109,7 +109,7 @@ fn stored_page_is_composed_for_each_visitor() {
             "page:\n<p>a</p>[1:GET:{cookie}:127.0.0.1::]<p>b</p>\n <p>c</p>[2:GET:{cookie}:127.0.0.1::]."
         )
     };
-    // Also the responses that are not stored are composed.
+    // Responses that are not stored are composed, too.
     let first = ask(&fixture, "GET", &path, "");
     assert!(!is_hit(&first));
     assert_eq!(first.text(), composed(""));

@@ -8,6 +8,10 @@ const FRONT_CONTROLLER: &str = r#"<?php
 foreach (['Bundle/FrameworkBundle', 'Bundle/TwigBundle', 'Bridge/Twig'] as $part) {
     require_once "/usr/share/php/Symfony/$part/autoload.php";
 }
+// Symfony 6 asks Composer which packages are installed.
+if (is_file($composer = '/usr/share/php/Composer/InstalledVersions.php')) {
+    require_once $composer;
+}
 
 use Symfony\Bundle\FrameworkBundle\FrameworkBundle;
 use Symfony\Bundle\FrameworkBundle\Kernel\MicroKernelTrait;

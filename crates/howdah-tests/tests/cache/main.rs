@@ -17,6 +17,7 @@ mod purge;
 mod reload;
 mod stale;
 mod trial;
+mod vary;
 #[cfg(feature = "packages")]
 mod writes;
 #[cfg(feature = "packages")]

@@ -561,7 +561,7 @@ fn without_the_table_nothing_private_is_stored() {
     assert!(fixture.status()["cache"]["private"].is_null());
 }
 
-/// A page for everybody with a fragment of the visitor's own.
+/// A page for all visitors with a fragment for one visitor.
 const PAGE: &str = r#"<?php
 file_put_contents('SCRATCH/runs', 'x', FILE_APPEND | LOCK_EX);
 header('X-LiteSpeed-Cache-Control: public,max-age=600,esi=on');
@@ -602,7 +602,7 @@ fn public_page_with_a_private_fragment_needs_no_php() {
         }
         assert_eq!(runs(&fixture), before, "{path}");
     }
-    // A fragment that is the same for everybody is stored for each visitor, and not shared with them.
+    // A fragment that is the same for all visitors is stored for each visitor, and not shared with them.
     for control in ["X-LiteSpeed-Cache-Control", "Cache-Control"] {
         let query = format!("%26plain=1%26open=1%26header={control}:public,max-age%253D60");
         let path = format!("/page.php?query={query}");

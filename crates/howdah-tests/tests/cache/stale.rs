@@ -97,7 +97,7 @@ fn expired_page_is_never_served_after_a_write_or_a_purge() {
         let (text, label) = read(&fixture);
         assert_eq!(text, format!("version {}", version + 1));
         assert_ne!(label, "STALE");
-        // Nor if PHP fails.
+        // The old page is not served either if PHP fails.
         keep_and_expire(&fixture, version + 2);
         invalidate(&fixture);
         fixture.write("fails", "");

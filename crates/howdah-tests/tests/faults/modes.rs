@@ -1,6 +1,6 @@
 //! Failures of PHP itself, with the same scripts in all five modes: PHP is killed, prints too much, sends a longer or
-//! shorter response than it announced, or reads nothing. Failures of other programs, above all garbage, are tested in
-//! the executor's `program_faults`; tests/faults.md lists both.
+//! shorter response than it announced, or reads nothing. Failures of other programs, such as invalid output, are tested
+//! in the executor's `program_faults`; tests/faults.md lists both.
 
 use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http::{self, ExchangeError, Response};

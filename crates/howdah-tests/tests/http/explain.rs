@@ -318,7 +318,7 @@ fn difference(request: &ExplainedRequest, told: &Value, answer: &Response) -> Op
     let say = &told["answer"];
     let is_allowed = request.fields.iter().any(|field| field == "X-Key: open");
     if told["not_asked"].is_array() && !is_allowed {
-        // The upstream server decides about the request.
+        // The upstream server determines the outcome.
         return (answer.status() != 401).then(|| "was not refused".to_owned());
     }
     if let Some(status) = say["status"].as_u64()

@@ -117,7 +117,7 @@ fn settings(arguments: &ExplainArguments) -> Result<ServeSettings, Vec<String>> 
     loaded.settings
 }
 
-/// Returns a front that decides about requests with these settings, and runs nothing.
+/// Returns a front that routes requests with these settings but runs nothing.
 pub(super) fn explaining_front(settings: &ServeSettings) -> Result<Front, Vec<String>> {
     let of_sites = settings.sites.iter().flat_map(Site::unreadable_files);
     let of_sites = of_sites.map(|why| why.to_string());

@@ -78,7 +78,7 @@ impl OrderedCertificates {
             self.status = serde_json::Value::Null;
             self.failing.clear();
         } else if former.as_ref().map(directory) != settings.map(directory) {
-            // Another directory may belong to another user.
+            // Another user may own another directory.
             self.end("CertificatesDied: the process that orders certificates is being restarted; try again");
             self.start();
         } else if self.process.is_some() {

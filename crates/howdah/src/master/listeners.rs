@@ -38,8 +38,8 @@ struct SocketFile {
 }
 
 impl SocketFile {
-    /// Returns the owner and mode that `listen` names. If it names none, the file belongs to `owner` (user and group),
-    /// as php-fpm's sockets belong to the pool's user. Returns `None` for TCP.
+    /// Returns the owner and mode that `listen` names. If it names none, `owner` (user and group) owns the file, as the
+    /// pool's user owns php-fpm's sockets. Returns `None` for TCP.
     fn of(listen: &ListenSettings, owner: Option<(u32, u32)>) -> Option<SocketFile> {
         let ListenAddress::Unix { path, mode } = &listen.address else {
             return None;

@@ -40,7 +40,7 @@ pub struct PendingReload {
     control: Option<ControlSocket>,
     advice: Vec<String>,
     askers: ReloadClients,
-    /// When the clients receive the response that the reload takes too long; `None` once they have.
+    /// When the clients are told that the reload takes too long; `None` once they have been told.
     deadline: Option<Instant>,
     limit: Duration,
 }
@@ -112,7 +112,7 @@ fn open_log(key: &str, target: Option<&LogTarget>) -> io::Result<Option<File>> {
 }
 
 /// Creates the directory of the page cache for the user that the front runs as, because that user may not be allowed to
-/// create it. A directory that belongs to another user or is not empty stays as it is.
+/// create it. A directory that another user owns or that is not empty stays as it is.
 fn give_cache_directory(settings: &ServeSettings) -> io::Result<()> {
     let (Some(disk), Some((user, group))) = (&settings.cache_disk, super::file_owner(settings))
     else {

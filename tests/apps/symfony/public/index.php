@@ -7,6 +7,10 @@ foreach (['Bundle/FrameworkBundle', 'Bundle/TwigBundle', 'Bundle/SecurityBundle'
     require_once "/usr/share/php/Symfony/$part/autoload.php";
 }
 spl_autoload_register(static function (string $class): void {
+    // Symfony 6 asks Composer which packages are installed.
+    if ($class === 'Composer\InstalledVersions' && is_file('/usr/share/php/Composer/InstalledVersions.php')) {
+        require '/usr/share/php/Composer/InstalledVersions.php';
+    }
     if (str_starts_with($class, 'Notes\\')) {
         require dirname(__DIR__) . '/src/' . substr($class, 6) . '.php';
     }

@@ -334,7 +334,8 @@ fn check_local_address(plan: &Plan, peer: &ServerPeer) -> Result<(), BenchError>
 /// Raises the limit of open files to the number that the run needs, or returns an error if it cannot.
 fn raise_descriptor_limit(plan: &Plan) -> Result<(), BenchError> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    /// The descriptors for epoll, pipes, standard streams, libraries, and connections that the server is left to close.
+    /// The number of descriptors for epoll, pipes, standard streams, libraries, and connections that the server is left
+    /// to close.
     const RESERVED_DESCRIPTORS: u64 = 96;
     let wanted =
         u64::from(plan.arrivals.connections()) + RESERVED_DESCRIPTORS * plan.threads as u64;

@@ -144,7 +144,7 @@ fn unix(url: &str, scheme: UrlScheme, rest: &str) -> Result<LoadTarget, String> 
     // sockaddr_un has 108 bytes for the path, one of which is the terminating NUL.
     if socket.len() > 107 {
         return Err(format!(
-            "the socket's path has {} bytes, but the system allows only 107",
+            "the socket's path is {} bytes long, but the system allows only 107",
             socket.len()
         ));
     }

@@ -27,7 +27,8 @@ impl ReplayedRequest {
     }
 
     /// Returns whether a response with this status is the one that the log has. A log has no validators and no ranges,
-    /// so the request of a 304 or 206 now gets a 200. If the client left before the response (499), any status fits.
+    /// so the request of a 304 or 206 now gets a 200. If the client disconnected before the response (499), any status
+    /// fits.
     pub fn has_same_status(&self, status: u16) -> bool {
         match self.status {
             304 | 206 => status == self.status || status == 200,

@@ -161,7 +161,7 @@ impl ArrivalOrder {
 mod tests {
     use super::*;
 
-    /// A line at so many seconds, which took so many milliseconds.
+    /// A request whose log line has this time in seconds and this duration in milliseconds.
     fn line(number: u64, seconds: f64, duration: u64) -> TimedRequest {
         TimedRequest {
             time: (seconds * 1e9) as i64,

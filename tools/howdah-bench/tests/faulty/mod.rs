@@ -31,7 +31,7 @@ pub enum FaultyReply {
     OkAndClose(String),
     /// The connection is reset.
     Reset,
-    /// Nothing until the client leaves.
+    /// Nothing until the client disconnects.
     Nothing,
 }
 

@@ -239,7 +239,7 @@ pub fn check_path_characters(path: &Path) -> Result<(), String> {
     match path.to_str() {
         Some(text) if text.chars().all(plain) => Ok(()),
         Some(text) => Err(format!(
-            "{text}: {:?} in a path has another meaning in nginx' or Apache's configuration: give a symbolic link \
+            "{text}: {:?} in a path has another meaning in nginx's or Apache's configuration: give a symbolic link \
              to the directory, with a path that does not contain this character",
             text.chars().find(|c| !plain(*c)).unwrap_or(' ')
         )),

@@ -124,7 +124,7 @@ fn comment(out: &mut String, text: &str) {
     }
 }
 
-/// Quotes a text as a TOML basic string. JSON's escapes are valid in TOML, and no path or value that reaches this
+/// Quotes a string as a TOML basic string. JSON's escapes are valid in TOML, and no path or value that reaches this
 /// function contains DEL.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()

@@ -11,9 +11,9 @@ use std::net::SocketAddr;
 
 /// The byte that replaces the stack's own address, which differs between stacks.
 const ADDRESS_MARK: u8 = 0x01;
-/// The minimum length of a text that can identify a page, in bytes.
+/// The minimum length of a string that can identify a page, in bytes.
 const MIN_MARK_BYTES: usize = 8;
-/// The maximum length of the part of such a text that is used, in bytes.
+/// The maximum length of the part of such a string that is used, in bytes.
 const MAX_MARK_BYTES: usize = 120;
 /// The maximum number of cells in the table of common lines; if there would be more, only the identical lines at the
 /// beginning and end count.
@@ -107,8 +107,8 @@ impl PageShape {
         self.constant
     }
 
-    /// Returns texts that all responses of the page contain: the longest one, and the last. There are fewer or none if
-    /// the page is short, binary or random.
+    /// Returns strings that all responses of the page contain: the longest one, and the last. There are fewer or none
+    /// if the page is short, binary or random.
     pub fn marks(&self) -> &[String] {
         &self.marks
     }

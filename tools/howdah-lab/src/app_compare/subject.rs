@@ -104,7 +104,7 @@ fn plan(
 }
 
 /// Returns the plan of a warm-up: a separate run that ends after a number of responses. A server that still works for
-/// clients that have left would be slow in the window.
+/// clients that have disconnected would be slow in the window.
 fn warm_up(plan: &Plan, pages: &[CheckedPage], schedule: &AppSchedule, cores: u32) -> Plan {
     let mut warm = plan.clone();
     let service = mean_service_time(pages).max(1e-4);

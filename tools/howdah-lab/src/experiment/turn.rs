@@ -18,7 +18,7 @@ use crate::usage::{MemoryMeasurement, ResourceUsage, busy_time, own_time, usage_
 
 /// A rate rises if it exceeds the previous one by more than this factor.
 const RISE_FACTOR: f64 = 1.1;
-/// The time within which a program whose measurement failed because it is dying has exited.
+/// How long a program may take to exit if its measurement failed because the program is dying.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Measures an arm in a cell, at each of its levels. Returns `None` if it was interrupted.

@@ -235,6 +235,7 @@ fn row<'a>(line: &'a StackRow, colours: &StackColours) -> HtmlRow<'a> {
     let stands_for = stands_for.map(|what| format!("in the post: {}", escape(what)));
     let trap = line.trap.as_ref();
     let trap = trap.map(|trap| format!("trap: {}", escape(trap)));
+    let loads = line.page_loads.as_ref().map(text::page_loads_text);
     let reported = line.reported.as_ref().map_or("–".to_owned(), |figure| {
         let good = figure.good.map_or(String::new(), |good| {
             format!("<br><small>{} good</small>", formatting::grouped_rate(good))
@@ -246,7 +247,7 @@ fn row<'a>(line: &'a StackRow, colours: &StackColours) -> HtmlRow<'a> {
         title: &line.title,
         ours: is_ours(line),
         trap: line.trap.is_some(),
-        notes: stands_for.into_iter().chain(trap).collect(),
+        notes: stands_for.into_iter().chain(trap).chain(loads).collect(),
         before: vec![formatting::grouped_rate(line.as_ab)],
         figures: &line.figures,
         after: vec![reported],

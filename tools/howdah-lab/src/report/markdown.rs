@@ -186,6 +186,7 @@ fn write_cell(out: &mut String, cell: &TableCell) {
     for line in &cell.rows {
         write_line(out, cell, line);
     }
+    write_page_loads(out, cell);
     for line in cell
         .rows
         .iter()
@@ -195,6 +196,34 @@ fn write_cell(out: &mut String, cell: &TableCell) {
             out,
             "\nThe load tester was the bottleneck for {}, so this rate is a lower bound.",
             escape_markup(&line.title)
+        );
+    }
+}
+
+/// Writes how long complete page loads took, if the page has assets.
+fn write_page_loads(out: &mut String, cell: &TableCell) {
+    let mut rows = cell
+        .rows
+        .iter()
+        .filter_map(|line| Some((line, line.page_loads.as_ref()?)))
+        .peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n| {}, {}: complete page loads | loads | p50 | p99 |\n|---|---|---|---|",
+        escape_markup(&cell.page),
+        formatting::plural(u64::from(cell.concurrency), "visitor", "visitors")
+    );
+    for (line, loads) in rows {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} |",
+            escape_markup(&line.title),
+            loads.complete,
+            text::page_load_time(loads.p50),
+            text::page_load_time(loads.p99)
         );
     }
 }

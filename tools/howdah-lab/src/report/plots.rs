@@ -89,7 +89,7 @@ pub struct Series<'a> {
 }
 
 /// Draws good responses per second over the number of `axis`, as a curve with its intervals for each series that has at
-/// least two points. Returns an empty text if there is no such series.
+/// least two points. Returns an empty string if there is no such series.
 pub fn curves(title: &str, how: &str, axis: &str, series: &[Series<'_>]) -> String {
     let series = series.iter().filter(|series| series.points.len() > 1);
     let series: Vec<&Series<'_>> = series.collect();

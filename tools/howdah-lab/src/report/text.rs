@@ -9,7 +9,7 @@ use howdah_bench::report::formatting;
 use howdah_bench::stats::{ComparisonVerdict, InvalidReason};
 
 use crate::answer::sentence;
-use crate::table::{ResultTable, StackRow, TableCell};
+use crate::table::{PageLoadTimes, ResultTable, StackRow, TableCell};
 
 /// Renders a benchmark's result for a terminal.
 pub fn render(table: &ResultTable) -> String {
@@ -135,6 +135,21 @@ pub fn comparison_text(cell: &TableCell, line: &StackRow) -> String {
     }
 }
 
+/// Returns how many page loads were complete, and how long they took.
+pub fn page_loads_text(loads: &PageLoadTimes) -> String {
+    format!(
+        "{}: p50 {}, p99 {}",
+        formatting::plural(loads.complete, "complete page load", "complete page loads"),
+        page_load_time(loads.p50),
+        page_load_time(loads.p99)
+    )
+}
+
+/// Returns a percentile of page loads for readers, or `-` if there were too few of them.
+pub fn page_load_time(seconds: Option<f64>) -> String {
+    seconds.map_or("-".to_owned(), formatting::duration)
+}
+
 fn write_line(out: &mut String, cell: &TableCell, line: &StackRow) {
     let reported = line
         .reported
@@ -152,6 +167,9 @@ fn write_line(out: &mut String, cell: &TableCell, line: &StackRow) {
     );
     if let Some(trap) = &line.trap {
         let _ = writeln!(out, "      * {trap}");
+    }
+    if let Some(loads) = &line.page_loads {
+        let _ = writeln!(out, "      {}", page_loads_text(loads));
     }
     text_errors(out, &line.figures);
 }

@@ -12,7 +12,7 @@ use crate::need;
 use crate::process::LabProcess;
 use howdah_machine::ports::free_address;
 
-/// The settings that Apache's manual advises for speed, with the reasons.
+/// The settings that Apache's manual recommends for speed, with comments that explain them.
 const TUNED_SETTINGS: &str = include_str!("../../../../benchmarks/rivals/apache.conf");
 
 const MODULES: &str = "/usr/lib/apache2/modules";

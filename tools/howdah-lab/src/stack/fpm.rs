@@ -41,7 +41,7 @@ impl fmt::Display for FpmAddress {
     }
 }
 
-/// The pool settings that php-fpm's manual advises for speed, with the reasons.
+/// The pool settings that php-fpm's manual recommends for speed, with comments that explain them.
 const TUNED_POOL_SETTINGS: &str = include_str!("../../../../benchmarks/rivals/php-fpm.conf");
 
 /// Starts a pool of `job.children`. `backlog` overrides the backlog of the listening socket.

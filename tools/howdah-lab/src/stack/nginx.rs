@@ -13,9 +13,9 @@ use crate::need;
 use crate::process::LabProcess;
 use howdah_machine::ports::free_address;
 
-/// The settings for `http { }` that nginx's manual advises for speed, with the reasons.
+/// The settings for `http { }` that nginx's manual recommends for speed, with comments that explain them.
 const TUNED_SETTINGS: &str = include_str!("../../../../benchmarks/rivals/nginx.conf");
-/// The settings that nginx's manual advises for its page cache.
+/// The settings that nginx's manual recommends for its page cache.
 const TUNED_CACHE: &str = include_str!("../../../../benchmarks/rivals/nginx-fastcgi-cache.conf");
 
 /// Whether nginx keeps its connections to PHP open.

@@ -11,7 +11,7 @@ use crate::need;
 use crate::process::LabProcess;
 use howdah_machine::ports::free_address;
 
-/// The arguments that Varnish's manual advises for speed, with the reasons.
+/// The arguments that Varnish's manual recommends for speed, with comments that explain them.
 const TUNED_ARGUMENTS: &str = include_str!("../../../../benchmarks/rivals/varnish.args");
 
 /// Starts Varnish, which caches every page for a minute regardless of cookies, because caching is the subject of the

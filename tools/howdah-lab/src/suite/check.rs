@@ -1,6 +1,6 @@
 //! Checks the rules of a suite.
 
-use super::{BudgetChanges, Suite};
+use super::{BudgetChanges, Suite, SuiteSite};
 use crate::stack::Stack;
 
 /// The violated rules of a suite.
@@ -86,6 +86,20 @@ impl Suite {
                     ),
                 );
             }
+            rules.require(
+                !page.logged_in || page.site == SuiteSite::Wordpress,
+                format!(
+                    "page {}: logged_in: only the site `wordpress` has visitors who have logged in",
+                    page.name
+                ),
+            );
+            rules.require(
+                !page.logged_in || (page.coding.is_none() && !page.revalidate),
+                format!(
+                    "page {}: logged_in is not possible together with coding or revalidate",
+                    page.name
+                ),
+            );
             rules.require(
                 page.beside
                     .as_ref()

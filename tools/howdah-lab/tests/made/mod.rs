@@ -96,6 +96,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32) -> StackRow {
             .into_iter()
             .map(|p| (p, typical * (0.4 + p * p / 8000.0)))
             .collect(),
+        page_loads: None,
         against: None,
         windows: good,
     }

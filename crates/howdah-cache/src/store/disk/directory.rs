@@ -44,7 +44,7 @@ pub enum OpenError {
         /// The name of one such file.
         name: String,
     },
-    /// The directory belongs to another user.
+    /// Another user owns the directory.
     NotOurs {
         /// The user id of the directory's owner.
         user: u32,

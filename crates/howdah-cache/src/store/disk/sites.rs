@@ -48,7 +48,7 @@ impl DiskSites {
         self.sites.get(number as usize)?.as_ref()
     }
 
-    /// Orders a page to be written, if the disk lacks it or a form of it.
+    /// Queues a page to be written to disk, unless all of its forms are already there.
     pub fn write(&self, key: &[u8], page: &Arc<Object>) {
         let Some((owner, _)) = self.site(key) else {
             return;

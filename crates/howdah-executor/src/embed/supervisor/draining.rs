@@ -35,14 +35,14 @@ impl Supervisor {
     /// next step.
     pub(super) fn drain(&mut self, until: Instant, now: Instant) -> Duration {
         let late = until <= now;
-        if self.shared.pool.outstanding.load(Ordering::Acquire) > 0 {
+        if self.shared.pool.outstanding.load(Ordering::SeqCst) > 0 {
             // A front thread without clients has exited. A script that continued after its response then returns its
             // slot with no thread but this one to notice it.
             for lane in &self.shared.lanes {
                 lane.handle_notifications(&self.shared.pool);
             }
         }
-        if self.shared.pool.outstanding.load(Ordering::Acquire) > 0 {
+        if self.shared.pool.outstanding.load(Ordering::SeqCst) > 0 {
             if !late {
                 return (until - now).min(DRAIN_CHECK_INTERVAL);
             }

@@ -89,7 +89,7 @@ pub(super) struct PhpUpdate {
     running: Option<PhpFiles>,
     /// The extensions of the running PHP.
     extensions: Vec<String>,
-    /// The state of the files when the zygote that is now starting was launched.
+    /// The state of the files at the launch of the zygote that is starting.
     starting: PhpFiles,
     change: Option<Change>,
     look_at: Instant,

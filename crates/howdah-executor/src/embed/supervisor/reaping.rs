@@ -33,8 +33,8 @@ struct Replacements {
 
 impl Supervisor {
     /// Records that a zygote has forked a child. Signals are sent through the descriptor that came with the report.
-    /// Like everything from a zygote, the report is untrusted: the child must have been ordered, be reported once, and
-    /// belong to that zygote. Otherwise the user of a pool could make the front signal processes that do not belong to
+    /// Like everything from a zygote, the report is untrusted: the child must have been requested from that zygote, and
+    /// be reported only once. Otherwise the user of a pool could make the front signal processes that do not belong to
     /// the pool.
     pub(super) fn on_spawned(
         &mut self,
@@ -105,7 +105,7 @@ impl Supervisor {
             awaited |= gone.has_waiting_run;
         }
         if matches!(child.state, ChildState::Booting) {
-            return self.on_exit_during_boot(&child, exit, now);
+            return self.on_exit_during_boot(exit, now);
         }
         // A worker script may exit between any two requests; any other child may exit only after its last request.
         let may_end = row.spent || self.shared.pool.config.worker.is_some();
@@ -270,7 +270,7 @@ impl Supervisor {
         self.first_plan = false;
         let total = census.starting + census.idle + census.busy;
         let growing = total + plan.fork < config.max_children;
-        self.shared.pool.may_grow.store(growing, Ordering::Relaxed);
+        let could_grow = self.shared.pool.may_grow.swap(growing, Ordering::Relaxed);
         if plan.retire > 0 {
             idle.sort_by_key(|(since, _)| *since);
             for (_, id) in idle.into_iter().take(plan.retire as usize) {
@@ -286,6 +286,11 @@ impl Supervisor {
                     return Duration::from_millis(20);
                 }
             }
+        }
+        if growing && !could_grow {
+            // A front thread may have queued a request after the census, and asked for no children because the pool could
+            // not grow then. The next census counts the request, because both take the lane's lock.
+            return Duration::ZERO;
         }
         plan.recheck_after.unwrap_or(Duration::from_secs(3600))
     }

@@ -189,12 +189,12 @@ impl Supervisor {
     }
 
     /// Handles a child that has exited without a message while its script was booting.
-    pub(super) fn on_exit_during_boot(&mut self, child: &PoolChild, exit: Exit, now: Instant) {
+    pub(super) fn on_exit_during_boot(&mut self, exit: Exit, now: Instant) {
         let script = self.worker_script();
+        // Without the process id, so that the same failure of the next attempt is not logged again.
         let message = format!(
-            "{}: its process (pid {}) exited ({}) before it asked for a request",
+            "{}: its process exited ({}) before it asked for a request",
             script.display(),
-            child.pid,
             process::exit_text(exit)
         );
         self.record_failed_boot("WorkerBootFailed", &message, now);

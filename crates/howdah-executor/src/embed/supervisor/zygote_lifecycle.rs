@@ -41,7 +41,7 @@ impl Supervisor {
             ZygoteState::Asleep | ZygoteState::None { .. } if self.is_drained(now) => {
                 self.zygote = ZygoteState::Gone
             }
-            ZygoteState::Asleep if self.shared.pool.outstanding.load(Ordering::Acquire) > 0 => {
+            ZygoteState::Asleep if self.shared.pool.outstanding.load(Ordering::SeqCst) > 0 => {
                 self.shared.asleep.store(false, Ordering::Release);
                 self.set_condition(PoolCondition::Starting);
                 self.start_zygote(now);
@@ -88,7 +88,7 @@ impl Supervisor {
     /// Returns whether the pool is draining and needs no more processes.
     pub(super) fn is_drained(&self, now: Instant) -> bool {
         self.drain_until.is_some_and(|until| {
-            until <= now || self.shared.pool.outstanding.load(Ordering::Acquire) == 0
+            until <= now || self.shared.pool.outstanding.load(Ordering::SeqCst) == 0
         })
     }
 

@@ -121,7 +121,7 @@ impl HandshakeStatus {
 pub(super) struct UnfinishedHandshake {
     finished: ZeroRttAccepted,
     deadline: Deadline,
-    /// Counts as a handshake in progress.
+    /// Held while the handshake counts as one in progress.
     _handshake: Arc<()>,
 }
 

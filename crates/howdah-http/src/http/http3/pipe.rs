@@ -40,7 +40,7 @@ struct PipeOutput {
     id: u64,
     urgency: u8,
     order: Arc<SendOrder>,
-    /// Whether more urgent streams that waited have just been woken to try first.
+    /// Whether this stream has just woken waiting streams that are more urgent, so they can send first.
     has_yielded: bool,
     queue: VecDeque<QueuedPiece>,
     /// Whether nothing more will be queued.

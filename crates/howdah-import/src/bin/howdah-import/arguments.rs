@@ -47,7 +47,7 @@ pub struct ImportVerifyArguments {
 /// The configurations that `howdah import` can read.
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
-    /// Translate nginx' servers into sites.
+    /// Translate nginx's servers into sites.
     #[command(after_help = "Examples:\n  \
         howdah import nginx /etc/nginx -o howdah.toml\n  \
         howdah import nginx /etc/nginx/nginx.conf --php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml\n  \
@@ -81,7 +81,7 @@ pub struct ImportServerArguments {
     #[arg(long, value_name = "PATH")]
     pub php_fpm: Vec<PathBuf>,
     /// Directory to which paths are relative, unless a ServerRoot sets it [default: the directory of the first file;
-    /// for nginx' `root`, /usr/share/nginx]
+    /// for nginx's `root`, /usr/share/nginx]
     #[arg(long, value_name = "DIR")]
     pub prefix: Option<PathBuf>,
     #[command(flatten)]

@@ -40,8 +40,8 @@ pub(super) enum FragmentState {
 }
 
 impl<'a> Fragment<'a> {
-    /// Prepares the request for a target. It begins when it is first polled. Returns `None` if the request would be too
-    /// large.
+    /// Prepares the request for a target. The request begins when it is first polled. Returns `None` if the request
+    /// would be too large.
     pub fn new(ctx: RequestContext<'a>, scope: EsiScope, target: &[u8]) -> Option<Fragment<'a>> {
         let request = fragment_head(ctx.request, target)?;
         let (out, body, response) = Responder::captured();

@@ -57,6 +57,8 @@ pub(super) struct EsiScope {
     depth: u8,
     /// Whether the tag that includes this response has `cache-control="private"`.
     includes_as_private: bool,
+    /// The target of the page that the visitor has requested.
+    page: Arc<[u8]>,
     budget: Arc<EsiBudget>,
 }
 
@@ -84,11 +86,13 @@ impl EsiScope {
             Some(scope) => EsiScope {
                 depth: scope.depth,
                 includes_as_private: false,
+                page: scope.page.clone(),
                 budget: scope.budget.clone(),
             },
             None => EsiScope {
                 depth: 0,
                 includes_as_private: false,
+                page: ctx.request.target().into(),
                 budget: Arc::new(EsiBudget {
                     fragments: AtomicU32::new(MAX_FRAGMENTS),
                     log_lines: AtomicU32::new(MAX_LOG_LINES),
@@ -107,6 +111,7 @@ impl EsiScope {
         EsiScope {
             depth: self.depth + 1,
             includes_as_private: tag.is_private,
+            page: self.page.clone(),
             budget: self.budget.clone(),
         }
     }
@@ -146,6 +151,15 @@ impl EsiScope {
 fn shown(url: &[u8]) -> String {
     let start = &url[..url.len().min(MAX_LOGGED_URL_BYTES)];
     start.escape_ascii().to_string()
+}
+
+/// Returns the target of the page that includes the response to a request, if the site's application reads it: the
+/// LiteSpeed Cache plugin makes a fragment for the page that is around it. A response that is stored for others is made
+/// without it.
+pub(super) fn including_page(ctx: RequestContext<'_>) -> Option<&[u8]> {
+    let scope = ctx.esi?;
+    let (_, part) = ctx.page_cache()?;
+    part.rules().has_litespeed_esi().then_some(&scope.page)
 }
 
 /// Returns the site's settings, if it has ESI tags processed.

@@ -195,7 +195,11 @@ async fn answer(
 fn url(request: &RequestHead, client: &Client<'_>) -> String {
     let scheme = if client.https { "https" } else { "http" };
     let host = client.host.as_deref().unwrap_or_else(|| request.host());
-    format!("{scheme}://{}{}", lossy(host), lossy(request.target()))
+    format!(
+        "{scheme}://{}{}",
+        lossy(host),
+        lossy(&request.path_and_query())
+    )
 }
 
 fn site_because(ctx: RequestContext<'_>) -> String {

@@ -2,7 +2,8 @@
 //! requests and acts on its decisions.
 //!
 //! - `refusals`: `htaccess = "deny"`: the files only refuse requests.
-//! - `routing`, `response`: `htaccess = "on"`: the files decide about the request and the response.
+//! - `routing`, `response`: `htaccess = "on"`: the files determine how the request is handled and how the response is
+//!   changed.
 //! - `evaluation`: the properties of the request that the files may read, and cached results.
 //! - `logins`: the passwords that the files demand.
 //! - `world`: gives the engine access to the site's files and to the clock.

@@ -1,5 +1,5 @@
-//! `htaccess = "on"`: the `.htaccess` files decide about a request as Apache's do (`howdah-htaccess`). This module
-//! describes the request to the engine, and turns the engine's decision into a route.
+//! `htaccess = "on"`: the `.htaccess` files determine how a request is handled, as under Apache (`howdah-htaccess`).
+//! This module describes the request to the engine, and turns the engine's decision into a route.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -44,7 +44,7 @@ pub enum TakeoverCommand {
 /// Where the takeover keeps its files.
 #[derive(Args, Debug)]
 pub struct TakeoverDirectory {
-    // Not below /var/lib/howdah: that directory belongs to the user howdah, who could replace what root starts with.
+    // Not below /var/lib/howdah: the user howdah owns that directory, and could replace what root starts with.
     /// Directory of the takeover: its plan, Howdah's configuration, and the reports
     #[arg(long, value_name = "DIR", default_value = "/var/lib/howdah-takeover")]
     pub dir: PathBuf,
@@ -59,7 +59,7 @@ pub struct PlanArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub directory: TakeoverDirectory,
-    /// Plan only for the server whose first process has this id; may be repeated [default: all servers that root has
+    /// Plan only for the server whose main process has this id; may be repeated [default: all servers that root has
     /// started]
     #[arg(long, value_name = "PID")]
     pub server: Vec<u32>,

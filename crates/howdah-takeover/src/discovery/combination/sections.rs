@@ -101,9 +101,9 @@ fn report(
             Severity::Blocks,
             "ClientCertificatesDiffer",
             format!(
-                "{server} and another server do not request the same client certificates, and `{key}` of [tls] applies to all sites"
+                "{server} and another server have different rules for client certificates, but `{key}` of [tls] applies to all sites"
             ),
-            "Move one of the servers later: make the plan with --server.",
+            "Take over one of the servers later: name the others with --server when you make the plan.",
         ),
         "trusted_proxies" => (
             Severity::Risk,

@@ -6,8 +6,8 @@ use super::super::command::ask;
 use super::super::processes::Process;
 use super::ConfigurationPaths;
 
-/// Returns the paths of an nginx. Its title is `nginx: master process` with the command line that it was started with,
-/// whose arguments are no longer separate.
+/// Returns the paths of an nginx server. Its title is `nginx: master process` with the command line that it was started
+/// with, whose arguments are no longer separate.
 pub fn nginx_paths(title: &str, program: &Path) -> ConfigurationPaths {
     let words: Vec<&str> = title.split(' ').filter(|word| !word.is_empty()).collect();
     let built_in = ask(program, "-V").unwrap_or_default();
@@ -54,7 +54,7 @@ fn path_option(words: &[&str], option: &str) -> Option<PathBuf> {
     Some(found)
 }
 
-/// Returns the paths of an Apache.
+/// Returns the paths of an Apache server.
 pub fn apache_paths(process: &Process, program: &Path) -> ConfigurationPaths {
     let (root, file) = compiled_in_apache_paths(program);
     let option = |name: &str| option_values(&process.arguments, name).pop();
@@ -94,7 +94,7 @@ fn option_values(arguments: &[String], option: &str) -> Vec<String> {
     values
 }
 
-/// Returns the `ServerRoot` and the main file that are compiled into an Apache.
+/// Returns the `ServerRoot` and the main file that are compiled into Apache.
 fn compiled_in_apache_paths(program: &Path) -> (PathBuf, PathBuf) {
     let text = ask(program, "-V").unwrap_or_default();
     let value = |name: &str| {

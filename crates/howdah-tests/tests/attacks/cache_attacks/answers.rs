@@ -1,4 +1,5 @@
-//! Attacks through responses: a personal response that is stored for all clients.
+//! Attacks through responses: a personal response that is stored for all clients. The comment of a test describes
+//! either the attack, which must fail, or what must hold instead.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::exchange;

@@ -145,7 +145,8 @@ fn parameter_cloaking() {
     }
 }
 
-/// The application decides about the order of parameters, and about which of two parameters with one name counts.
+/// Only the application knows whether the order of parameters matters, and which of two parameters with one name
+/// counts.
 #[test]
 fn query_order_and_repetition() {
     let fixture = server("order");

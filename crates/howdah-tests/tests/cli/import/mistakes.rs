@@ -80,7 +80,7 @@ fn files_that_no_program_reads_are_named_with_file_and_line() {
         refused(b"a\n\x7fELF\0\n", &at(2, "NotText"));
         refused(
             &vec![b' '; 10 << 20 | 1],
-            &at(1, "TooLong: the file has more than 10 MiB"),
+            &at(1, "TooLong: the file is larger than 10 MiB"),
         );
         refused(&vec![b'x'; 2 << 20], &at(1, "LineTooLong"));
         let itself = include.replace("FILE", file);

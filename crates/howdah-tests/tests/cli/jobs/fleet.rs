@@ -26,12 +26,12 @@ impl JobsFleet {
             let faked = clock
                 .filter(|_| number == 1)
                 .map(|off| format!("FAKETIME={off}"));
+            let preload = format!(
+                "LD_PRELOAD=/usr/lib/{}-linux-gnu/faketime/libfaketime.so.1",
+                std::env::consts::ARCH
+            );
             if let Some(faked) = &faked {
-                words.extend([
-                    "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
-                    "FAKETIME_DONT_FAKE_MONOTONIC=1",
-                    faked,
-                ]);
+                words.extend([preload.as_str(), "FAKETIME_DONT_FAKE_MONOTONIC=1", faked]);
             }
             let config = format!(
                 "[fleet]\nvalkey = \"{}\"\nmember = \"m{number}\"\nlease = \"1s\"\n{}",

@@ -56,7 +56,7 @@ impl Member {
         self.exchange().expect("Valkey answers")
     }
 
-    /// Claims a run, and asks until Valkey has decided about it.
+    /// Claims a run, and asks until Valkey has accepted or refused the claim.
     fn claims(&mut self, instant: i64) -> ClaimResult {
         self.claims += 1;
         let claim = FleetRunClaim {

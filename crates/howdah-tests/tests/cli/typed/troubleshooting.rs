@@ -37,7 +37,7 @@ enum Trouble {
     UnknownProxy,
     /// A site without HTTPS, behind a trusted proxy.
     KnownProxy,
-    /// A site whose directory the server's user cannot enter. Only root can have this trouble.
+    /// A site whose directory the server's user cannot enter. Only a server that root starts can have this problem.
     Locked,
 }
 

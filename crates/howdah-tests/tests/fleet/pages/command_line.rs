@@ -222,7 +222,7 @@ fn script_is_not_affected_by_a_valkey_failure_and_its_user_is_told() {
     assert!(said.contains("howdah.toml") && said.contains("WritesNotTold"));
 }
 
-/// Purges all pages, as the message advises.
+/// Purges all pages, as the message recommends.
 fn purge(fleet: &TestFleet) {
     let purge = fleet.members[0].control(&["cache", "purge", "--all"]);
     assert!(purge.status.success(), "{purge:?}");

@@ -12,6 +12,8 @@ use howdah_config::options;
 pub struct ConfigurationInput<'a> {
     /// The application that was recognised in the root.
     pub application: Application,
+    /// Whether Howdah has rules for the application.
+    pub recognised: bool,
     /// The name of the site.
     pub name: &'a str,
     /// The site's root, as it is written in the file.
@@ -70,8 +72,11 @@ pub fn site_configuration(wanted: &ConfigurationInput<'_>) -> String {
         wanted.name.to_toml_value(),
         wanted.root.to_toml_value()
     );
-    out += "# Use the rules that Howdah knows for the application: its routes, and the paths that are denied.\n\
-            recognise = true\n";
+    out += "# Use the rules that Howdah knows for the application: its routes, and the files that are refused.\n";
+    out += match wanted.recognised {
+        true => "recognise = true\n",
+        false => "# recognise = true\n",
+    };
     if let Some(script) = wanted.front_controller {
         out += &format!("front_controller = {}\n", script.to_toml_value());
     }
@@ -148,6 +153,7 @@ mod tests {
         std::fs::create_dir(directory.path().join("wp-includes")).unwrap();
         let text = server_configuration(&ConfigurationInput {
             application: Application::WordPress,
+            recognised: true,
             name: "example.org",
             root: ".",
             front_controller: None,

@@ -105,6 +105,7 @@ impl InitPlan {
             .is_some_and(|name| name == SITES_DIRECTORY_NAME);
         let wanted = configuration::ConfigurationInput {
             application: found.application,
+            recognised: found.has_rules(),
             name: &found.config.name,
             root: match beside.and_then(Path::to_str) {
                 Some("") => ".",

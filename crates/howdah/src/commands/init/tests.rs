@@ -24,9 +24,9 @@ const TREES: &[(&str, &[(&str, &str)])] = &[
         "mediawiki",
         &[
             ("load.php", ""),
-            ("api.php", ""),
             ("includes/a", ""),
-            ("mw-config/a", ""),
+            ("languages/a", ""),
+            ("resources/a", ""),
         ],
     ),
     ("laravel", &[("artisan", ""), ("public/index.php", "")]),

@@ -1,9 +1,9 @@
 //! The systemd unit that serves one configuration on a machine without Howdah's package. It is derived from the
 //! package's unit, `packaging/howdah.service`, so it has the same restrictions; only what has to differ is replaced.
 //!
-//! The package's master may change users, because its configuration belongs to root. This configuration is stored with
-//! the application, and a user who may write it must not become another user that way. So master, front and PHP all run
-//! as one user, with the right to listen on ports below 1024 and no other right.
+//! The package's master may change users, because root owns its configuration. This configuration is stored with the
+//! application, and a user who may write it must not become another user that way. So master, front and PHP all run as
+//! one user, with the right to listen on ports below 1024 and no other right.
 
 use std::path::Path;
 
@@ -91,7 +91,8 @@ fn replaced(key: &str, value: &str, wanted: &UnitInput<'_>) -> LineReplacement {
         "RuntimeDirectory" | "LogsDirectory" | "CacheDirectory" | "StateDirectory" => {
             "%N".to_owned()
         }
-        // The state directory, which systemd creates for the user before it enters it.
+        // The state directory, because systemd creates that directory for the user before it changes to the working
+        // directory.
         "WorkingDirectory" => "%S/%N".to_owned(),
         // The package's manual and sockets do not exist. The group is the user's own.
         "Documentation" | "Requires" | "Also" | "Group" => return LineReplacement::Omitted,

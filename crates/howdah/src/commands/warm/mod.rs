@@ -166,7 +166,8 @@ impl Compiler {
         self.program
             .preload(&mut command, false)
             .map_err(|error| self.does_not_start(error))?;
-        command.args(["--code", code, "--"]);
+        // opcache finds the files only if PHP has the same functions as when it serves.
+        command.args(["--as-served", "--code", code, "--"]);
         Ok(command)
     }
 

@@ -393,7 +393,7 @@ fn output_folder(
     }
     if out.as_os_str().len() > MAX_OUT_PATH_BYTES {
         mistakes.push(format!(
-            "--out {}: the path has {} bytes; more than {MAX_OUT_PATH_BYTES} make the unix sockets below it too long",
+            "--out {}: the path is {} bytes long; more than {MAX_OUT_PATH_BYTES} make the unix sockets below it too long",
             out.display(),
             out.as_os_str().len()
         ));

@@ -1,4 +1,4 @@
-//! Writes and reads the numbers, texts and lists of a description.
+//! Writes and reads the numbers, strings and lists of a description.
 
 use bytes::Bytes;
 
@@ -26,7 +26,7 @@ impl RecordWriter {
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        // A text that is too long for a description is detected at the end.
+        // A string that is too long for a description is detected at the end.
         self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         self.0.extend_from_slice(bytes);
     }
