@@ -43,6 +43,7 @@ use self::sites::SITES;
 use self::sockets::ListeningSockets;
 use self::staging::StagedDirectory;
 use crate::plan::{CONFIGURATION, PLAN_FILE, Plan, PlannedSite, ServerKind};
+use crate::switch::state::SwitchLock;
 
 /// Makes the plan and writes it to a directory. `only` names the main processes of the servers that are taken over; if
 /// it is empty, these are all servers that root or the user of this process has started.
@@ -50,6 +51,13 @@ use crate::plan::{CONFIGURATION, PLAN_FILE, Plan, PlannedSite, ServerKind};
 /// # Errors
 /// Returns a sentence for the user. Then the directory is unchanged.
 pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
+    staging::refuse_directory_in_use(directory)?;
+    // No switch begins while the plan is made. Without a plan, none can.
+    let _lock = match directory.join(PLAN_FILE).exists() {
+        true => Some(lock(directory)?),
+        false => None,
+    };
+    // A switch may have begun before the lock was taken.
     staging::refuse_directory_in_use(directory)?;
     let processes = Processes::read()
         .map_err(|error| format!("the processes in /proc cannot be read: {error}"))?;
@@ -84,6 +92,17 @@ pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
     findings::directives::report(&imports, &mut findings);
     report_tools(&all, &imports, &servers, &mut findings);
     write(directory, &all, &imports, servers, sites, findings)
+}
+
+fn lock(directory: &Path) -> Result<SwitchLock, String> {
+    match SwitchLock::try_take(directory) {
+        Ok(Some(lock)) => Ok(lock),
+        Ok(None) => Err(format!(
+            "SwitchInProgress: a switch, or another plan, is at work in {}; wait for its end",
+            directory.display()
+        )),
+        Err(failure) => Err(format!("CannotWrite: {}", failure.message)),
+    }
 }
 
 /// Adds the findings about the programs around the servers.

@@ -55,8 +55,12 @@ pub struct RunningServer {
     pub configuration: PathBuf,
     /// The user that its workers run as.
     pub user: Option<String>,
-    /// Its unit of systemd.
+    /// Its unit of systemd: the one whose main process it is.
     pub unit: Option<String>,
+    /// The variables that it was started with, if they are needed to start it again: Apache's configuration names some,
+    /// and no unit sets them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub environment: Vec<(String, String)>,
     /// The sockets at which it listens.
     pub listeners: Vec<Listener>,
     /// The configuration that it has loaded, and what became of it.

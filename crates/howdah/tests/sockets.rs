@@ -198,6 +198,44 @@ fn passed_sockets_must_match_every_listen() {
 }
 
 #[test]
+fn sockets_of_a_takeover_need_not_match_the_configuration() {
+    let scratch = Scratch::new("takeover");
+    let root = create_site(&scratch);
+    let (shared, address) = listening();
+    let (unused, closed) = listening();
+    let own = listening().1;
+    let text = |listen: &[&str]| {
+        scratch.write("howdah.toml", &format!("listen = {listen:?}\n"));
+    };
+    text(&[&address, &own]);
+    let file = scratch.path("howdah.toml").display().to_string();
+    let arguments = [root.as_str(), "--config", &file];
+    let sockets = vec![("takeover", copy(&shared)), ("takeover", copy(&unused))];
+    drop((shared, unused));
+    let server = ServerUnderTest::start_passed(&scratch, &arguments, sockets);
+    let is_served = |address: &str| TcpStream::connect(address).is_ok();
+    assert!(is_served(&address) && is_served(&own) && !is_served(&closed));
+    // Its port is then free, and the address is bound anew.
+    let other = listening().1;
+    for (listen, [shared, bound, added]) in [
+        ([&*own, &*other], [false, true, true]),
+        ([&*address, &*other], [true, false, true]),
+    ] {
+        text(&listen);
+        let (code, _, said) = server.run_command(&["reload"]);
+        assert_eq!(code, 0, "{said}");
+        assert_eq!(is_served(&address), shared);
+        assert_eq!(is_served(&own), bound);
+        assert_eq!(is_served(&other), added);
+        let (code, _, said) = server.run_command(&["upgrade"]);
+        assert_eq!(code, 0, "{said}");
+        assert_eq!(is_served(&address), shared, "after an upgrade");
+        assert_eq!(is_served(&own), bound);
+        assert_eq!(is_served(&other), added);
+    }
+}
+
+#[test]
 fn passed_socket_of_both_families_serves_ipv4() {
     let Ok(listener) = TcpListener::bind("[::]:0") else {
         return; // A machine without IPv6 has no such sockets.

@@ -100,7 +100,8 @@ impl Process {
             .collect()
     }
 
-    /// Returns its unit of systemd: the last part of its control group that is a service.
+    /// Returns the unit of systemd in whose control group it is: the last part of that group that is a service. The unit may
+    /// be that of another program, such as sshd or cron, which has started it.
     pub fn unit(&self) -> Option<String> {
         let text = fs::read_to_string(directory(self.pid).join("cgroup")).ok()?;
         let parts = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));

@@ -12,6 +12,7 @@ use super::findings::Findings;
 use super::processes::{Process, Processes};
 use super::sockets::ListeningSockets;
 use crate::plan::{LoadedConfiguration, RunningServer, ServerKind, Severity};
+use crate::switch::service::{main_process, systemd_runs};
 
 /// A server that runs, and what is needed to read its configuration.
 #[derive(Clone, Debug)]
@@ -202,6 +203,7 @@ fn server(
     };
     let workers = processes.children(process.pid).into_iter();
     let workers: Vec<Process> = workers.cloned().collect();
+    let unit = own_unit(process, kind, findings);
     Some(FoundServer {
         server: RunningServer {
             kind,
@@ -211,7 +213,8 @@ fn server(
             arguments: process.arguments.clone(),
             configuration: paths.file.clone(),
             user: worker_user(kind, process, &workers),
-            unit: process.unit(),
+            environment: environment(kind, process, unit.as_deref()),
+            unit,
             listeners: listeners.unwrap_or_default(),
             loaded: LoadedConfiguration::default(),
         },
@@ -220,6 +223,52 @@ fn server(
         loaded_at: process.start_time(),
         stays: false,
     })
+}
+
+/// Returns the unit whose main process the server is, and adds a finding if systemd runs and there is none: then the switch
+/// can neither stop nor disable the server.
+fn own_unit(process: &Process, kind: ServerKind, findings: &mut Findings) -> Option<String> {
+    if !systemd_runs() {
+        return None;
+    }
+    let unit = process.unit();
+    let own = unit
+        .clone()
+        .filter(|unit| main_process(unit) == Some(process.pid));
+    if own.is_none() && kind != ServerKind::PhpFpm {
+        let (name, pid) = (kind_name(kind), process.pid);
+        let elsewhere = unit.map_or(String::new(), |unit| {
+            format!("; it runs in {unit}, whose main process is another one")
+        });
+        findings.add(
+            Severity::Risk,
+            "ServerWithoutUnit",
+            format!("{name} (process {pid}) is not the main process of a unit of systemd{elsewhere}"),
+            "The switch does not stop it. After the switch, make sure that nothing starts it with the machine, and let `howdah takeover resume` run at the start.",
+        );
+    }
+    own
+}
+
+/// Returns the variables with which a server has to be started again. A unit sets them by itself, and nginx overwrites
+/// them with its title.
+fn environment(kind: ServerKind, process: &Process, unit: Option<&str>) -> Vec<(String, String)> {
+    if kind != ServerKind::Apache || unit.is_some() {
+        return Vec::new();
+    }
+    // What a service manager has told this one process (systemd.exec(5)).
+    let of_process = |name: &str| {
+        name.starts_with("LISTEN_")
+            || name.starts_with("WATCHDOG_")
+            || name.starts_with("SYSTEMD_")
+            || matches!(
+                name,
+                "NOTIFY_SOCKET" | "INVOCATION_ID" | "JOURNAL_STREAM" | "MAINPID"
+            )
+    };
+    let mut variables = process.environment();
+    variables.retain(|(name, _)| !of_process(name));
+    variables
 }
 
 /// Returns the program of a server, and adds findings about one that is not visible or that has been replaced.

@@ -1,7 +1,7 @@
 //! Decides whether Howdah is worse than the old servers were. Reads no clock and sends no requests: the times and
 //! figures are passed in.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::figures::{Baseline, WatchFigures, percentiles, share};
@@ -53,6 +53,8 @@ pub struct WatchRecord {
     times: VecDeque<(Duration, f64)>,
     /// The failed rounds in a row of each site, and the last failure.
     failing: BTreeMap<String, (u32, String)>,
+    /// The sites whose front page has responded since the watch began.
+    responded: BTreeSet<String>,
     slow_since: Option<Duration>,
     now: Duration,
 }
@@ -66,6 +68,7 @@ impl WatchRecord {
             silent_rounds: 0,
             times: VecDeque::new(),
             failing: BTreeMap::new(),
+            responded: BTreeSet::new(),
             slow_since: None,
             now: Duration::ZERO,
         }
@@ -108,6 +111,7 @@ impl WatchRecord {
     fn add_probe(&mut self, now: Duration, probe: &ProbeResult) {
         if !probe.failed() {
             self.failing.remove(&probe.site);
+            self.responded.insert(probe.site.clone());
             self.times.push_back((now, probe.ms));
             return;
         }
@@ -158,6 +162,15 @@ impl WatchRecord {
             p99_ms,
             failing: self.failing.keys().cloned().collect(),
         }
+    }
+
+    /// Returns whether the watch may end as passed: Howdah has reported its status and responded to a request for each
+    /// front page, and nothing has failed since. Otherwise further rounds decide.
+    pub fn is_settled(&self) -> bool {
+        let mut probes = self.baseline.probes.iter();
+        self.silent_rounds == 0
+            && self.failing.is_empty()
+            && probes.all(|probe| self.responded.contains(&probe.site))
     }
 
     /// Returns why the old servers should serve again, with the figures as a sentence; `None` if Howdah is as good.
@@ -243,6 +256,7 @@ mod tests {
         ProbeResult {
             site: "shop".to_owned(),
             status: Ok(status),
+            leads_elsewhere: false,
             ms,
         }
     }
@@ -321,6 +335,35 @@ mod tests {
         );
         let worse = Some((3, RollbackReason::RolledBackProbes));
         assert_eq!(watch(baseline(0), rounds(&[200, 500, 503, 500])), worse);
+    }
+
+    #[test]
+    fn watch_does_not_pass_while_something_fails_or_was_not_asked() {
+        let site = |name: &str| super::super::probe::Probe {
+            site: name.to_owned(),
+            address: "127.0.0.1:80".parse().unwrap(),
+            tls: false,
+            host: name.to_owned(),
+        };
+        let mut record = WatchRecord::new(Baseline {
+            probes: vec![site("shop"), site("blog")],
+            ..baseline(0)
+        });
+        let mut settled = |counters: Option<Counters>, name: &str, status: u16| {
+            let result = ProbeResult {
+                site: name.to_owned(),
+                ..page(status, 5.0)
+            };
+            record.add_round(Duration::ZERO, counters, &[result]);
+            record.is_settled()
+        };
+        let one = counted(1, 0, 0);
+        assert!(!settled(one, "shop", 200), "blog has not been requested");
+        assert!(settled(one, "blog", 200));
+        assert!(!settled(one, "shop", 502));
+        assert!(!settled(one, "blog", 200));
+        assert!(settled(one, "shop", 200));
+        assert!(!settled(None, "shop", 200), "Howdah is silent");
     }
 
     #[test]

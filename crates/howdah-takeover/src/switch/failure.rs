@@ -25,6 +25,8 @@ pub enum FailureName {
     OldConfigurationChanged,
     /// An old server is in another network namespace, such as that of a container.
     OtherNetwork,
+    /// The user has ended the command before it has changed anything.
+    Cancelled,
     /// Another switch is at work, or was interrupted.
     SwitchInProgress,
     /// Howdah serves already, after an earlier switch.

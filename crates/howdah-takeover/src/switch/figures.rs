@@ -1,14 +1,15 @@
 //! The figures of the old servers before the switch, and those of Howdah during the watch.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use howdah_import::verify::log::request_and_status;
 use serde::{Deserialize, Serialize};
 
-use super::probe::{Probe, ProbeResult, probes};
+use super::probe::{Probe, ProbeResult, ProbeRounds, probes};
+use crate::discovery::files::LogTail;
 use crate::plan::Plan;
 
 /// The part of each access log that is read, in bytes from its end.
@@ -57,44 +58,64 @@ pub struct WatchFigures {
 }
 
 impl Baseline {
-    /// Measures the old servers: reads their access logs, and requests the front page of each site several times.
-    pub fn measure(plan: &Plan) -> Baseline {
+    /// Measures the old servers: reads their access logs without the parts that an earlier Howdah has written, and requests
+    /// the front page of each site several times. While it waits, it asks `interruption` repeatedly.
+    ///
+    /// # Errors
+    /// What `interruption` returns.
+    pub fn measure<E>(
+        plan: &Plan,
+        of_howdah: &[LogPart],
+        interruption: impl FnMut() -> Option<E>,
+    ) -> Result<Baseline, E> {
         let mut baseline = Baseline::default();
-        let logs: BTreeSet<&Path> = plan
-            .sites
-            .iter()
-            .filter_map(|site| site.access_log.as_deref())
-            .collect();
-        for log in logs.into_iter().take(MAX_LOGS) {
+        for log in access_logs(plan) {
             // A log that cannot be read takes nothing from the switch but this figure.
-            if let Ok((requests, errors)) = count_tail(log) {
+            if let Ok((requests, errors)) = count_tail(log, of_howdah) {
                 baseline.logged_requests += requests;
                 baseline.logged_errors += errors;
             }
         }
-        baseline.measure_front_pages(probes(plan));
-        baseline
+        baseline.measure_front_pages(probes(plan), interruption)?;
+        Ok(baseline)
     }
 
-    fn measure_front_pages(&mut self, probes: Vec<Probe>) {
-        let mut alive = probes;
+    fn measure_front_pages<E>(
+        &mut self,
+        mut alive: Vec<Probe>,
+        mut interruption: impl FnMut() -> Option<E>,
+    ) -> Result<(), E> {
+        let mut rounds = ProbeRounds::new(&alive);
+        let mut responded = BTreeSet::new();
         let mut times = Vec::new();
         for round in 0..PROBE_ROUNDS.1 {
-            if round >= PROBE_ROUNDS.0 && times.len() >= ENOUGH_TIMES {
+            let is_complete = alive.iter().all(|probe| responded.contains(&probe.site));
+            if round >= PROBE_ROUNDS.0 && times.len() >= ENOUGH_TIMES && is_complete {
                 break;
             }
-            let results = ProbeResult::of_all(&alive);
+            let results = rounds.round(&mut interruption)?;
+            let unfit = |one: &&ProbeResult| one.failed() || one.leads_elsewhere;
             let failed: BTreeSet<String> = results
                 .iter()
-                .filter(|result| result.failed())
+                .filter(unfit)
                 .map(|result| result.site.clone())
                 .collect();
-            times.extend(results.iter().filter(|one| !one.failed()).map(|one| one.ms));
+            let fit = || results.iter().filter(|one| !unfit(one));
+            times.extend(fit().map(|one| one.ms));
+            responded.extend(fit().map(|one| one.site.clone()));
             alive.retain(|probe| !failed.contains(&probe.site));
+            rounds.forget(&failed);
             self.unwatched.extend(failed);
         }
-        self.probes = alive;
+        // So many or so slow sites that some were not requested at all.
+        let (probes, missed): (Vec<Probe>, Vec<Probe>) = alive
+            .into_iter()
+            .partition(|probe| responded.contains(&probe.site));
+        self.unwatched
+            .extend(missed.into_iter().map(|probe| probe.site));
+        self.probes = probes;
         (self.p50_ms, self.p99_ms) = percentiles(times);
+        Ok(())
     }
 
     /// Returns the share of logged requests with a status of 500 or higher; 0 if nothing was logged.
@@ -121,29 +142,85 @@ pub fn percentiles(mut values: Vec<f64>) -> (f64, f64) {
     (at(0.5), at(0.99))
 }
 
-/// Counts the requests in the last part of a log, and those with a status of 500 or higher.
-fn count_tail(path: &Path) -> io::Result<(u64, u64)> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    let skipped = length.saturating_sub(LOG_TAIL_BYTES);
-    file.seek(SeekFrom::Start(skipped))?;
-    let mut log = BufReader::new(io::Read::take(file, LOG_TAIL_BYTES));
-    let (mut requests, mut errors) = (0, 0);
-    let mut line = Vec::new();
-    // The first line may be a part of one.
-    if skipped > 0 {
-        log.read_until(b'\n', &mut line)?;
+/// Returns the access logs of a plan.
+fn access_logs(plan: &Plan) -> impl Iterator<Item = &Path> {
+    let logs = plan
+        .sites
+        .iter()
+        .filter_map(|site| site.access_log.as_deref());
+    logs.collect::<BTreeSet<&Path>>().into_iter().take(MAX_LOGS)
+}
+
+/// A part of an access log of the old servers that Howdah may have written.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct LogPart {
+    /// The log.
+    pub path: PathBuf,
+    /// The file that had this name.
+    pub inode: u64,
+    /// Where the part begins.
+    pub from: u64,
+    /// Where it ends; `None` while Howdah may continue to write.
+    pub to: Option<u64>,
+}
+
+impl LogPart {
+    /// Returns the parts that begin at the present ends of the logs, together with those of `earlier` that still exist.
+    pub fn begin(plan: &Plan, earlier: &[LogPart]) -> Vec<LogPart> {
+        let now = access_logs(plan).map(|path| {
+            // A log that does not exist yet is like one that is rotated.
+            let (inode, length) = inode_and_length(path).unwrap_or_default();
+            LogPart {
+                path: path.to_owned(),
+                inode,
+                from: length,
+                to: None,
+            }
+        });
+        let exists = |part: &&LogPart| {
+            inode_and_length(&part.path).is_some_and(|(inode, _)| inode == part.inode)
+        };
+        let earlier = earlier.iter().filter(exists).cloned();
+        earlier.chain(now).take(2 * MAX_LOGS).collect()
     }
-    loop {
-        line.clear();
-        if log.read_until(b'\n', &mut line)? == 0 {
-            return Ok((requests, errors));
+
+    /// Ends the part at the present end of the log. If the log has been rotated since, Howdah may have written all of the
+    /// present file.
+    pub fn end(&mut self) {
+        let Some((inode, length)) = inode_and_length(&self.path).filter(|_| self.to.is_none())
+        else {
+            return;
+        };
+        if inode != self.inode || length < self.from {
+            (self.inode, self.from) = (inode, 0);
         }
-        if let Some((_, status)) = request_and_status(&line) {
-            requests += 1;
-            errors += u64::from(status >= 500);
-        }
+        self.to = Some(length);
     }
+
+    fn includes(&self, inode: u64, offset: u64) -> bool {
+        self.inode == inode && (self.from..self.to.unwrap_or(u64::MAX)).contains(&offset)
+    }
+}
+
+fn inode_and_length(path: &Path) -> Option<(u64, u64)> {
+    let metadata = path.metadata().ok()?;
+    Some((metadata.ino(), metadata.len()))
+}
+
+/// Counts the requests in the last part of a log, and those with a status of 500 or higher, without those in the parts
+/// that Howdah has written.
+fn count_tail(path: &Path, of_howdah: &[LogPart]) -> io::Result<(u64, u64)> {
+    let log = LogTail::read(path, LOG_TAIL_BYTES)?;
+    let is_old = |offset: u64| {
+        !of_howdah
+            .iter()
+            .any(|part| part.includes(log.inode, offset))
+    };
+    let lines = log.lines().filter(|(offset, _)| is_old(*offset));
+    let statuses = lines.filter_map(|(_, line)| Some(request_and_status(line)?.1));
+    Ok(statuses.fold((0, 0), |(requests, errors), status| {
+        (requests + 1, errors + u64::from(status >= 500))
+    }))
 }
 
 #[cfg(test)]
@@ -165,12 +242,34 @@ mod tests {
         let directory = Scratch::new("switch-log");
         let line = |status: u16| format!("192.0.2.1 - - [x] \"GET / HTTP/1.1\" {status} 5\n");
         let small = directory.write("small", [line(200), line(502), line(404)].concat());
-        assert_eq!(count_tail(&small).unwrap(), (3, 1));
+        assert_eq!(count_tail(&small, &[]).unwrap(), (3, 1));
+        // What Howdah appends is not counted, not even after a rotation.
+        let mut parts = vec![LogPart {
+            path: small.clone(),
+            inode: inode_and_length(&small).unwrap().0,
+            from: inode_and_length(&small).unwrap().1,
+            to: None,
+        }];
+        let append = |text: String| {
+            let mut whole = std::fs::read(&small).unwrap_or_default();
+            whole.extend(text.into_bytes());
+            std::fs::write(&small, whole).unwrap();
+        };
+        append(line(500).repeat(5));
+        parts[0].end();
+        append(line(200));
+        assert_eq!(count_tail(&small, &parts).unwrap(), (4, 1));
+        parts[0].to = None;
+        std::fs::rename(&small, directory.join("small.1")).unwrap();
+        append(line(500).repeat(5));
+        parts[0].end();
+        append(line(200));
+        assert_eq!(count_tail(&small, &parts).unwrap(), (1, 0));
         let lines = 20_000;
         let large = directory.write("large", line(500).repeat(lines));
-        let (requests, errors) = count_tail(&large).unwrap();
+        let (requests, errors) = count_tail(&large, &[]).unwrap();
         assert!(requests > 1000 && requests < lines as u64, "{requests}");
         assert_eq!(requests, errors);
-        assert!(count_tail(&directory.join("missing")).is_err());
+        assert!(count_tail(&directory.join("missing"), &[]).is_err());
     }
 }

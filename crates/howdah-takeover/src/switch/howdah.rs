@@ -31,6 +31,14 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(20);
 /// The name of the file with Howdah's messages in the directory of the takeover.
 const LOG_FILE: &str = "howdah.log";
+/// The directory for files that a restart of the machine removes (file-hierarchy(7)).
+const RUNTIME_DIRECTORY: &str = "/run";
+/// What a service has and the shell of an administrator may not have: the umask with which services start, and as many
+/// descriptors as in the unit, or as many as are allowed. `LISTEN_PID` is the id of the process, which only the process
+/// itself knows (sd_listen_fds(3)).
+const START_SCRIPT: &str = "umask 022
+{ ulimit -Sn 65536 || ulimit -n 65536 || ulimit -Sn \"$(ulimit -Hn)\"; } 2>/dev/null
+LISTEN_PID=$$ exec \"$@\"";
 /// The name of the socket to which Howdah reports that it is ready (sd_notify(3)).
 const READY_SOCKET: &str = "ready.sock";
 
@@ -75,12 +83,15 @@ impl Howdah {
         let cannot = |what: &Path, error: io::Error| {
             FailureName::HowdahDoesNotStart.with(format!("{}: {error}", what.display()))
         };
-        let socket = self.directory.join(READY_SOCKET);
-        let _ = fs::remove_file(&socket);
-        let ready = UnixDatagram::bind(&socket).map_err(|error| cannot(&socket, error))?;
-        let log = self.directory.join(LOG_FILE);
-        let output = File::options().create(true).append(true).open(&log);
-        let output = output.map_err(|error| cannot(&log, error))?;
+        let bind = |socket: &Path| {
+            let _ = fs::remove_file(socket);
+            UnixDatagram::bind(socket)
+        };
+        let ready = self.in_directory(READY_SOCKET, bind);
+        let (socket, ready) = ready.map_err(|(path, error)| cannot(&path, error))?;
+        let open = |log: &Path| File::options().create(true).append(true).open(log);
+        let opened = self.in_directory(LOG_FILE, open);
+        let (log, output) = opened.map_err(|(path, error)| cannot(&path, error))?;
         let log_before = output.metadata().map_or(0, |metadata| metadata.len());
         let mut command = self
             .serve_command(&socket, sockets, output)
@@ -110,15 +121,32 @@ impl Howdah {
         })
     }
 
+    /// Makes a file in the directory of the takeover, or else in `/run`: Howdah is to serve even if that disk has become
+    /// read-only. Returns its path.
+    fn in_directory<T>(
+        &self,
+        name: &str,
+        make: impl Fn(&Path) -> io::Result<T>,
+    ) -> Result<(PathBuf, T), (PathBuf, io::Error)> {
+        let usual = self.directory.join(name);
+        match make(&usual) {
+            Ok(made) => Ok((usual, made)),
+            Err(error) => {
+                let other = Path::new(RUNTIME_DIRECTORY).join(format!("howdah-takeover-{name}"));
+                let made = make(&other).map_err(|_| (usual, error))?;
+                Ok((other, made))
+            }
+        }
+    }
+
     fn serve_command(
         &self,
         ready: &Path,
         sockets: Vec<OwnedFd>,
         output: File,
     ) -> io::Result<Command> {
-        // LISTEN_PID is the id of the process, which only the process itself knows (sd_listen_fds(3)).
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"]);
+        command.args(["-c", START_SCRIPT, "sh"]);
         command.arg(&self.program).arg("serve").arg("--config");
         command.arg(self.configuration());
         command.env("LISTEN_FDS", sockets.len().to_string());

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use howdah_os::descriptors::start_with_no_signal_blocked;
@@ -57,47 +57,102 @@ fn start(
             directory.join(LOG_FILE).display()
         ))
     };
-    match (&server.unit, service::systemd_runs()) {
-        (Some(unit), true) => service::systemctl(&["start", unit])?,
-        _ => run(server, directory).map_err(failed)?,
+    let all_listen = || ports.iter().all(|port| listens(port));
+    // Howdah has exited, so somebody has started the old server already.
+    if all_listen() {
+        return Ok(());
     }
-    let listens = |port: &&SharedPort| {
-        let address = crate::plan::local_address(port.address);
-        TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok()
+    let mut child = match (&server.unit, service::systemd_runs()) {
+        (Some(unit), true) => {
+            service::systemctl(&["start", unit])?;
+            None
+        }
+        _ => Some(run(server, directory).map_err(failed)?),
     };
-    match wait_for(START_TIMEOUT, || ports.iter().all(listens)) {
-        true => Ok(()),
-        false => Err(failed("it does not listen at its addresses".to_owned())),
+    let mut ended = None;
+    let done = wait_for(START_TIMEOUT, || {
+        let status = child.as_mut().and_then(|child| child.try_wait().ok()?);
+        // A server that goes to the background succeeds.
+        ended = status.filter(|status| !status.success());
+        ended.is_some() || all_listen()
+    });
+    if let Some(mut child) = child {
+        // Reaps the process whenever it exits.
+        std::thread::spawn(move || child.wait());
+    }
+    match (ended, done) {
+        (Some(status), _) => Err(failed(format!("it exited ({status})"))),
+        (None, true) => Ok(()),
+        (None, false) => Err(failed("it does not listen at its addresses".to_owned())),
     }
 }
 
+/// Returns whether some server accepts connections at an address.
+pub fn listens(port: &SharedPort) -> bool {
+    let address = crate::plan::local_address(port.address);
+    TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok()
+}
+
 /// Runs the command line of a server. It may go to the background or stay.
-fn run(server: &RunningServer, directory: &Path) -> Result<(), String> {
+fn run(server: &RunningServer, directory: &Path) -> Result<Child, String> {
     let log = directory.join(LOG_FILE);
     let output = File::options().create(true).append(true).open(&log);
     let output = output.map_err(|error| format!("{}: {error}", log.display()))?;
     let errors = output.try_clone().map_err(|error| error.to_string())?;
-    let mut command = Command::new(&server.program);
-    command.args(arguments(server)).process_group(0);
+    // The shell of the administrator may have another umask.
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "umask 022; exec \"$@\"", "sh"]);
+    command.arg(&server.program).args(arguments(server));
+    let environment = server.environment.iter().map(|(name, value)| (name, value));
+    command.envs(environment).process_group(0);
     command.stdin(Stdio::null()).stdout(output).stderr(errors);
     start_with_no_signal_blocked(&mut command);
-    let mut child = command.spawn().map_err(|error| error.to_string())?;
-    // Reaps the process if it goes to the background, and otherwise whenever it exits.
-    std::thread::spawn(move || child.wait());
-    Ok(())
+    command.spawn().map_err(|error| error.to_string())
 }
 
 /// Returns the arguments of a server without the name of its program.
 fn arguments(server: &RunningServer) -> Vec<String> {
     let first = server.arguments.first().map_or("", String::as_str);
     match first.strip_prefix(NGINX_TITLE) {
-        // The title has the command line, separated by spaces (ngx_process_cycle.c).
-        Some(line) if server.kind == ServerKind::Nginx => {
-            let words = line.split_whitespace().skip(1);
-            words.map(str::to_owned).collect()
-        }
+        Some(line) if server.kind == ServerKind::Nginx => nginx_arguments(line),
         _ => server.arguments.iter().skip(1).cloned().collect(),
     }
+}
+
+/// Returns the arguments in nginx's title, which has the command line, separated by spaces (ngx_process_cycle.c). A value
+/// may contain spaces, as those of `-g` do: it ends where the next option begins. A directive of `-g` ends with `;`.
+fn nginx_arguments(line: &str) -> Vec<String> {
+    let is_option = |word: &str| {
+        let mut characters = word.chars();
+        characters.next() == Some('-')
+            && characters
+                .next()
+                .is_some_and(|c| "?hvVtTqspecg".contains(c))
+    };
+    let mut arguments: Vec<String> = Vec::new();
+    // The words before the first option are the path of the program.
+    for word in line.split(' ').skip_while(|word| !is_option(word)) {
+        let continues = match arguments.last() {
+            Some(last) if is_option(word) => {
+                let before = arguments.iter().rev().nth(1);
+                let is_attached = last.starts_with("-g") && last.len() > 2;
+                let is_directive = is_attached || before.is_some_and(|one| one == "-g");
+                is_directive && !last.trim_end().ends_with(';')
+            }
+            // The value of an option follows it, or is attached to it.
+            Some(last) => !(is_option(last) && last.len() == 2),
+            None => false,
+        };
+        match arguments.last_mut().filter(|_| continues) {
+            Some(last) => *last = format!("{last} {word}"),
+            None => arguments.push(word.to_owned()),
+        }
+    }
+    // A title may end with spaces.
+    if let Some(last) = arguments.last_mut() {
+        last.truncate(last.trim_end().len());
+    }
+    arguments
 }
 
 #[cfg(test)]
@@ -116,6 +171,7 @@ mod tests {
                 configuration: "/etc/nginx/nginx.conf".into(),
                 user: None,
                 unit: None,
+                environment: Vec::new(),
                 listeners: Vec::new(),
                 loaded: Default::default(),
             };
@@ -123,6 +179,25 @@ mod tests {
         };
         let title = "nginx: master process /usr/sbin/nginx -c /tmp/n.conf";
         check(ServerKind::Nginx, &[title], &["-c", "/tmp/n.conf"]);
+        for (line, expected) in [
+            ("nginx -g daemon off;", &["-g", "daemon off;"][..]),
+            (
+                "/a b/nginx -g daemon on; master_process on; -q",
+                &["-g", "daemon on; master_process on;", "-q"],
+            ),
+            (
+                "nginx -c /a b/n.conf -e stderr ",
+                &["-c", "/a b/n.conf", "-e", "stderr"],
+            ),
+            (
+                "nginx -gdaemon off; -p/srv/a b",
+                &["-gdaemon off;", "-p/srv/a b"],
+            ),
+            ("nginx", &[]),
+        ] {
+            let title = format!("{NGINX_TITLE}{line}");
+            check(ServerKind::Nginx, &[&title], expected);
+        }
         check(ServerKind::Nginx, &["nginx", "-c", "/n"], &["-c", "/n"]);
         check(
             ServerKind::Apache,

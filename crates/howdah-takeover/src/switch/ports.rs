@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use howdah_os::shared_ports::{SocketChoice, choose, end_choice, listen_alone, listen_beside};
+use howdah_os::shared_ports::{SocketChoice, choose, end_choice, listen_beside};
 use rustix::fs::fstat;
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 
@@ -97,31 +98,57 @@ impl SharedPort {
         FailureName::PortNotShared.with(format!("cannot {what} {address}: {why}"))
     }
 
-    /// Returns copies of the old server's sockets, in the order in which they began to listen. Returns none if the old
-    /// server has exited. The copies must be closed soon: while one is open, the kernel believes that the old server
-    /// serves.
+    /// Returns copies of the old server's sockets that are in the plan, in the order in which they began to listen. Returns
+    /// none if the old server has exited. The copies must be closed soon: while one is open, the kernel believes that the
+    /// old server serves.
     ///
     /// # Errors
     /// `OldServerChanged` if the server runs without one of the sockets; `PortNotShared` if a copy is refused.
     pub fn old_sockets(&self) -> Result<Vec<OwnedFd>, SwitchFailure> {
+        let sockets = self.remaining_sockets()?;
+        match sockets.len() < self.inodes.len() && self.owner.is_alive() {
+            true => Err(self.socket_gone()),
+            false => Ok(sockets),
+        }
+    }
+
+    /// Returns copies of those of the old server's sockets that it still has. After a reload that removes an address, or
+    /// workers with sockets of their own, some are gone.
+    ///
+    /// # Errors
+    /// `PortNotShared` if a copy is refused.
+    pub fn remaining_sockets(&self) -> Result<Vec<OwnedFd>, SwitchFailure> {
+        let refused = |error: io::Error| self.failed("take the socket at", error);
         let held = match self.owner.hold() {
             Ok(held) => held,
             Err(_) if !self.owner.is_alive() => return Ok(Vec::new()),
-            Err(error) => return Err(self.failed("take the socket at", error)),
+            Err(error) => return Err(refused(error)),
         };
-        let sockets = self.owner.sockets();
-        let sockets = sockets.map_err(|error| self.failed("take the socket at", error))?;
-        let copies = self.inodes.iter().map(|inode| {
-            let number = sockets.get(inode).ok_or_else(|| self.socket_gone())?;
-            let copy = held.descriptor(*number);
-            let copy = copy.map_err(|error| self.failed("take the socket at", error))?;
-            // The server may have closed the descriptor and opened another one meanwhile.
-            match fstat(&copy) {
-                Ok(stat) if stat.st_ino == *inode => Ok(copy),
-                _ => Err(self.socket_gone()),
+        let sockets = match self.owner.sockets() {
+            Err(_) if !self.owner.is_alive() => return Ok(Vec::new()),
+            sockets => sockets.map_err(refused)?,
+        };
+        let mut copies = Vec::new();
+        for inode in &self.inodes {
+            let Some(number) = sockets.get(inode) else {
+                continue;
+            };
+            match held.descriptor(*number) {
+                // The server may have closed the descriptor and opened another one meanwhile.
+                Ok(copy) if fstat(&copy).is_ok_and(|stat| stat.st_ino == *inode) => {
+                    copies.push(copy);
+                }
+                Ok(_) => {}
+                // It has closed the descriptor, or has exited.
+                Err(error)
+                    if matches!(
+                        Errno::from_io_error(&error),
+                        Some(Errno::BADF | Errno::SRCH)
+                    ) => {}
+                Err(error) => return Err(refused(error)),
             }
-        });
-        copies.collect()
+        }
+        Ok(copies)
     }
 
     fn socket_gone(&self) -> SwitchFailure {
@@ -131,34 +158,40 @@ impl SharedPort {
         ))
     }
 
-    /// Opens Howdah's sockets beside those of the old server, which continues to get all connections, or alone if the old
-    /// server has exited. An address of both families gets a socket for each of them, because Howdah's configuration may
-    /// name both families.
+    /// Opens Howdah's sockets beside those of the old server, which continues to get all connections. An address of both
+    /// families gets a socket for each of them, because Howdah's configuration may name both families.
+    ///
+    /// # Errors
+    /// `OldServerChanged` if the old server does not have its sockets; `PortNotShared` if the system refuses.
+    pub fn open(&mut self) -> Result<Vec<OwnedFd>, SwitchFailure> {
+        let old = self.old_sockets()?;
+        if old.is_empty() {
+            return Err(self.socket_gone());
+        }
+        let remembered = self.remember_options(&old[0]);
+        remembered.map_err(|error| self.failed("inspect the socket at", error))?;
+        self.open_beside(&old)
+    }
+
+    /// Opens Howdah's sockets if the old server still listens at the address. Otherwise, Howdah binds the address itself.
     ///
     /// # Errors
     /// `PortNotShared` if the system refuses.
-    pub fn open(&mut self) -> Result<Vec<OwnedFd>, SwitchFailure> {
-        let old = self.old_sockets()?;
-        if let Some(first) = old.first() {
-            let remembered = self.remember_options(first);
-            remembered.map_err(|error| self.failed("inspect the socket at", error))?;
+    pub fn open_if_shared(&mut self) -> Result<Vec<OwnedFd>, SwitchFailure> {
+        let old = self.remaining_sockets()?;
+        self.howdah_inodes.clear();
+        match old.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.open_beside(&old),
         }
-        let sockets = match old.is_empty() {
-            false => listen_beside(&old, self.howdah_socket_count()),
-            true => self.open_alone(),
-        };
+    }
+
+    fn open_beside(&mut self, old: &[OwnedFd]) -> Result<Vec<OwnedFd>, SwitchFailure> {
+        let sockets = listen_beside(old, self.howdah_socket_count());
         let sockets = sockets.map_err(|error| self.failed("listen at", error))?;
         let inodes = sockets.iter().map(|socket| Ok(fstat(socket)?.st_ino));
         let inodes: io::Result<Vec<u64>> = inodes.collect();
         self.howdah_inodes = inodes.map_err(|error| self.failed("listen at", error))?;
-        Ok(sockets)
-    }
-
-    fn open_alone(&self) -> io::Result<Vec<OwnedFd>> {
-        let sockets = listen_alone(self.address, self.ipv6_only, self.howdah_socket_count())?;
-        if sockets.len() > 1 {
-            choose(&sockets[0], self.howdah_choice(0))?;
-        }
         Ok(sockets)
     }
 
@@ -194,12 +227,13 @@ impl SharedPort {
         Ok(())
     }
 
-    /// Lets a server get all new connections. Does nothing if the old server has exited.
+    /// Lets a server get all new connections. Does nothing if the old server has exited or no longer listens at the
+    /// address, because then there is no choice.
     ///
     /// # Errors
-    /// See [`SharedPort::old_sockets`]; `PortNotShared` if the system refuses.
+    /// `PortNotShared` if the system refuses.
     pub fn direct_to(&self, recipient: Recipient) -> Result<(), SwitchFailure> {
-        let old = self.old_sockets()?;
+        let old = self.remaining_sockets()?;
         let Some(first) = old.first() else {
             return Ok(());
         };
@@ -223,14 +257,71 @@ impl SharedPort {
     /// Gives the old server's sockets back the options that they had before the switch.
     ///
     /// # Errors
-    /// See [`SharedPort::old_sockets`]; `PortNotShared` if the system refuses.
+    /// `PortNotShared` if the system refuses.
     pub fn release(&self) -> Result<(), SwitchFailure> {
-        for socket in self.old_sockets()? {
+        for socket in self.remaining_sockets()? {
             end_choice(socket.as_fd(), !self.was_shared)
                 .map_err(|error| self.failed("release", error))?;
         }
         Ok(())
     }
+}
+
+/// Checks that Howdah, which is ready, serves every socket that it got. It closes those that no `listen` names.
+///
+/// # Errors
+/// `HowdahDoesNotStart` with the addresses.
+pub fn every_port_is_served(ports: &[SharedPort]) -> Result<(), SwitchFailure> {
+    let listening = ListeningInodes::read();
+    let unused = ports
+        .iter()
+        .filter(|port| !listening.has_all(&port.howdah_inodes));
+    let addresses: Vec<String> = unused.map(|port| port.address.to_string()).collect();
+    match addresses.is_empty() {
+        true => Ok(()),
+        false => Err(FailureName::HowdahDoesNotStart.with(format!(
+            "no `listen` in Howdah's configuration names {}, where an old server serves sites; add the address and run `try` again",
+            addresses.join(", ")
+        ))),
+    }
+}
+
+/// The inodes of the TCP sockets of this machine that listen.
+#[derive(Debug)]
+pub struct ListeningInodes(HashSet<u64>);
+
+impl ListeningInodes {
+    /// Reads `/proc/net/tcp` and `/proc/net/tcp6`.
+    pub fn read() -> ListeningInodes {
+        let mut inodes = HashSet::new();
+        for text in connection_tables() {
+            let lines = text.lines().skip(1).map(|line| line.split_whitespace());
+            let listening = lines.filter_map(|mut fields| {
+                let state = fields.nth(3)?;
+                let inode: u64 = fields.nth(5)?.parse().ok()?;
+                (state == LISTENING).then_some(inode)
+            });
+            inodes.extend(listening);
+        }
+        ListeningInodes(inodes)
+    }
+
+    /// Returns whether all of these sockets listen.
+    pub fn has_all(&self, inodes: &[u64]) -> bool {
+        inodes.iter().all(|inode| self.0.contains(inode))
+    }
+
+    /// Returns whether one of these sockets listens.
+    pub fn has_any(&self, inodes: &[u64]) -> bool {
+        inodes.iter().any(|inode| self.0.contains(inode))
+    }
+}
+
+/// Returns the kernel's tables of TCP connections (proc(5)).
+fn connection_tables() -> impl Iterator<Item = String> {
+    let paths = ["/proc/net/tcp", "/proc/net/tcp6"].into_iter();
+    // A kernel without IPv6 has no second file.
+    paths.map(|path| fs::read_to_string(path).unwrap_or_default())
 }
 
 /// Waits until Howdah has accepted every connection that reached it before the choice was changed. Ends after a few
@@ -260,9 +351,7 @@ struct ConnectionTable {
 impl ConnectionTable {
     fn read(ports: &[SharedPort]) -> ConnectionTable {
         let mut table = ConnectionTable::default();
-        for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
-            // A kernel without IPv6 has no second file.
-            let text = fs::read_to_string(path).unwrap_or_default();
+        for text in connection_tables() {
             text.lines().skip(1).for_each(|line| table.add(line, ports));
         }
         table

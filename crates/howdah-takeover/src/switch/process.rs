@@ -33,6 +33,14 @@ impl ProcessIdentity {
         ProcessIdentity::of(self.pid) == Some(self)
     }
 
+    /// Returns the identity of a process that had this id and has exited: no process starts so late.
+    pub fn exited(self) -> ProcessIdentity {
+        ProcessIdentity {
+            started: u64::MAX,
+            ..self
+        }
+    }
+
     /// Opens the process.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use howdah_os::output::write_stderr_line;
 use super::figures::{Baseline, share};
 use super::service;
 use super::state::SwitchState;
-use crate::plan::{Plan, ServerKind};
+use crate::plan::Plan;
 
 /// Prints the progress of a switch.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Progress {
         self.line(&baseline_text(baseline));
         for site in &baseline.unwatched {
             self.line(&format!(
-                "the front page of {site} cannot be requested from here, or fails already, so it is not watched"
+                "the front page of {site} cannot be requested from here, fails already, or only redirects to another address, so it is not watched"
             ));
         }
     }
@@ -55,9 +55,9 @@ impl Progress {
     }
 
     /// Says what a complete switch leaves to the user.
-    pub fn kept(&self, plan: &Plan, directory: &Path) {
+    pub fn kept(&self, state: &SwitchState, plan: &Plan, directory: &Path) {
         self.line("the switch is complete");
-        for line in remaining_work(plan, directory) {
+        for line in remaining_work(state, plan, directory) {
             self.line(&line);
         }
     }
@@ -100,19 +100,13 @@ pub fn watch_text(state: &SwitchState) -> String {
 }
 
 /// Returns what the user has to do after a complete switch.
-pub fn remaining_work(plan: &Plan, directory: &Path) -> Vec<String> {
+pub fn remaining_work(state: &SwitchState, plan: &Plan, directory: &Path) -> Vec<String> {
     let directory = directory.display();
-    if service::manages(plan) {
-        return vec![format!(
-            "{} starts Howdah with the machine, and the old servers are stopped and disabled; to return to them, run `howdah takeover rollback --dir {directory}`",
-            service::UNIT
-        )];
-    }
-    let replaced = plan
-        .servers
-        .iter()
-        .filter(|server| server.kind != ServerKind::PhpFpm);
-    let mut lines: Vec<String> = replaced
+    let running = plan.servers.iter().filter(|server| {
+        let mut owners = state.ports.iter().map(|port| port.owner);
+        owners.any(|owner| owner.pid == server.pid && owner.is_alive())
+    });
+    let mut lines: Vec<String> = running
         .map(|server| {
             format!(
                 "{} (process {}) still runs without work, and `rollback` needs no pause while it does; before the machine is started again, make sure that nothing starts it",
@@ -121,8 +115,14 @@ pub fn remaining_work(plan: &Plan, directory: &Path) -> Vec<String> {
             )
         })
         .collect();
-    lines.push(format!(
-        "let your init system run `howdah takeover resume --dir {directory}`, which starts Howdah with the machine"
-    ));
+    lines.push(match state.is_managed() {
+        true => format!(
+            "{} starts Howdah with the machine; to return to the old servers, run `howdah takeover rollback --dir {directory}`",
+            service::UNIT
+        ),
+        false => format!(
+            "let your init system run `howdah takeover resume --dir {directory}`, which starts Howdah with the machine"
+        ),
+    });
     lines
 }

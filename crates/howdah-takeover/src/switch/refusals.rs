@@ -1,12 +1,12 @@
 //! The reasons why a switch does not begin. All of them are found at once, so the user can remove them in one go.
 
-use std::fs;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
 
 use super::failure::{FailureName, SwitchFailure};
 use super::howdah::Howdah;
 use super::ports::SharedPort;
+use crate::discovery::findings::changes::changes;
+use crate::discovery::servers::unix_seconds;
 use crate::plan::{Plan, RunningServer, ServerKind, Severity};
 use crate::trial::Trial;
 
@@ -86,15 +86,10 @@ fn listed(lines: impl Iterator<Item = String>) -> Option<String> {
 }
 
 fn changed_files(server: &RunningServer, made_at: u64) -> Option<SwitchFailure> {
-    let is_newer = |path: &&std::path::PathBuf| {
-        let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
-        let modified = modified.ok()?.duration_since(UNIX_EPOCH).ok()?;
-        (modified.as_secs() > made_at).then_some(())
-    };
-    let mut files = std::iter::once(&server.configuration).chain(&server.loaded.files);
-    let first = files.find(|path| is_newer(path).is_some())?.display();
+    let changes = changes(server, |time| unix_seconds(time) > made_at);
+    let change = changes.first()?.text();
     Some(FailureName::OldConfigurationChanged.with(format!(
-        "{first} was changed after the plan was made; make the plan again, and try it again"
+        "{change} after the plan was made; make the plan again, and try it again"
     )))
 }
 

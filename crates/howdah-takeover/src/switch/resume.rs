@@ -6,7 +6,6 @@ use super::failure::SwitchFailure;
 use super::howdah::stop_soon;
 use super::ports::Recipient;
 use super::run::{Run, TICK, WatchEnd, by_hand, is_running};
-use super::service;
 use super::state::{Phase, RollbackReason, SwitchState};
 
 /// The pause before Howdah is started again after it has exited.
@@ -18,7 +17,7 @@ impl Run {
     /// # Errors
     /// The failure of a step.
     pub fn resume(&mut self, state: &mut SwitchState) -> Result<(), SwitchFailure> {
-        let rebooted = state.is_of_earlier_boot();
+        let rebooted = state.enter_present_boot();
         let because = |reason: RollbackReason, message: &str| (reason, message.to_owned());
         match state.phase {
             Phase::RolledBack => Ok(()),
@@ -28,8 +27,7 @@ impl Run {
                 self.serve(state)
             }
             _ if rebooted => {
-                // No process of the switch exists any more, and the machine has started the old servers.
-                state.howdah = None;
+                // The machine has started the old servers.
                 let message = "the machine was started again before the switch was complete";
                 self.note_rollback(state, because(RollbackReason::RolledBackReboot, message))
             }
@@ -47,7 +45,7 @@ impl Run {
         if is_running(state.howdah) {
             self.progress.line("the watch continues");
             self.watch_on(state)?;
-            if state.phase == Phase::Kept && service::manages(&self.plan) {
+            if state.phase == Phase::Kept && state.is_managed() {
                 return self.serve(state);
             }
             return Ok(());
@@ -69,7 +67,9 @@ impl Run {
                 // Howdah has exited; the next round starts it.
                 Some(WatchEnd::Worse(RollbackReason::RolledBackExit, _)) => {}
                 Some(WatchEnd::Worse(reason, message)) => {
-                    return self.return_to_old_servers(state, (reason, message));
+                    if !self.still_serves(state, (reason, message))? {
+                        return Ok(());
+                    }
                 }
                 Some(WatchEnd::Interrupted) => return Ok(()),
                 Some(WatchEnd::Passed) | None => std::thread::sleep(TICK),
@@ -77,13 +77,13 @@ impl Run {
         }
     }
 
-    /// Starts Howdah until it serves. Returns false if this process is to exit or to roll back instead.
+    /// Starts Howdah until it serves. Returns false if this process is to exit instead.
     fn restart(&mut self, state: &mut SwitchState) -> Result<bool, SwitchFailure> {
         while !self.is_cancelled() {
             self.progress.line("Howdah does not run, and is started");
             let Err(failure) = self.start_howdah(state) else {
-                for port in &state.ports {
-                    port.direct_to(Recipient::Howdah)?;
+                if let Err(failure) = self.direct_all(state, Recipient::Howdah) {
+                    self.progress.line(&failure.to_string());
                 }
                 return Ok(true);
             };
@@ -91,9 +91,22 @@ impl Run {
             state.howdah.take().into_iter().for_each(stop_soon);
             std::thread::sleep(RESTART_PAUSE);
         }
-        if self.lock.is_rollback_requested() {
-            self.return_to_old_servers(state, by_hand())?;
+        match self.lock.is_rollback_requested() {
+            true => self.still_serves(state, by_hand()),
+            false => Ok(false),
         }
-        Ok(false)
+    }
+
+    /// Rolls back. Returns whether Howdah is to serve nevertheless, because an old server does not start.
+    fn still_serves(
+        &mut self,
+        state: &mut SwitchState,
+        reason: (RollbackReason, String),
+    ) -> Result<bool, SwitchFailure> {
+        match self.return_to_old_servers(state, reason) {
+            // The failure has been printed.
+            Err(_) if state.phase == Phase::Kept => Ok(true),
+            result => result.map(|()| false),
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::ports::{Recipient, wait_for_handshakes};
 use super::process::ProcessIdentity;
 use super::run::Run;
 use super::service;
-use super::state::{Phase, Rollback, RollbackReason, SwitchState, now};
+use super::state::{FailedRollback, Phase, Rollback, RollbackReason, SwitchState, now};
 
 impl Run {
     /// Gives the old servers all new connections, and stops Howdah when it has finished its requests. If an old server
@@ -38,8 +38,9 @@ impl Run {
     pub fn finish_rollback(&mut self, state: &mut SwitchState) -> Result<(), SwitchFailure> {
         let howdah = state.howdah.or_else(|| self.howdah.running());
         let howdah = howdah.filter(|howdah| howdah.is_alive());
-        for port in &state.ports {
-            port.direct_to(Recipient::OldServer)?;
+        if let Err(failure) = self.direct_all(state, Recipient::OldServer) {
+            // As soon as Howdah has exited, the kernel gives all connections to the old server.
+            self.progress.line(&failure.to_string());
         }
         if state.ports.iter().all(|port| port.owner.is_alive()) {
             wait_for_handshakes(&state.ports);
@@ -52,16 +53,25 @@ impl Run {
             }
         }
         for port in &state.ports {
-            port.release()?;
+            if let Err(failure) = port.release() {
+                self.progress.line(&failure.to_string());
+            }
         }
-        if service::manages(&self.plan) {
-            service::keep_old_servers(&self.plan)?;
-        }
+        self.end_with_old_servers(state)
+    }
+
+    /// Records that the old servers serve, and lets them serve after the next start of the machine.
+    fn end_with_old_servers(&self, state: &mut SwitchState) -> Result<(), SwitchFailure> {
+        let changed = match state.is_managed() {
+            true => service::keep_old_servers(&state.units),
+            false => Ok(()),
+        };
         self.lock.clear_rollback_request();
         state.howdah = None;
+        state.end_log_parts();
         state.enter(Phase::RolledBack, &self.directory)?;
         self.progress.line("the old servers serve");
-        Ok(())
+        changed
     }
 
     /// Lets Howdah finish its requests. It is asked only once, even if this program is killed meanwhile, because Howdah
@@ -87,13 +97,21 @@ impl Run {
     ) -> Result<(), SwitchFailure> {
         self.progress
             .line(&format!("{failure}; Howdah serves again"));
+        // In this phase, `rollback` repeats no request, and it ends when it sees the failure.
         self.lock.clear_rollback_request();
-        self.start_howdah(state)?;
-        for port in &state.ports {
-            port.direct_to(Recipient::Howdah)?;
+        let started = self.start_howdah(state);
+        let started = started.and_then(|()| self.direct_all(state, Recipient::Howdah));
+        if let Err(failure) = started {
+            self.progress.line(&failure.to_string());
         }
         state.rollback = None;
-        state.enter(Phase::Kept, &self.directory)?;
+        state.failed_rollback = Some(FailedRollback {
+            message: failure.message.clone(),
+            at: now(),
+        });
+        if let Err(failure) = state.enter(Phase::Kept, &self.directory) {
+            self.progress.line(&failure.to_string());
+        }
         Err(failure)
     }
 
@@ -104,14 +122,11 @@ impl Run {
         (reason, message): (RollbackReason, String),
     ) -> Result<(), SwitchFailure> {
         self.progress.line(&format!("{reason:?}: {message}"));
-        if service::manages(&self.plan) {
-            service::keep_old_servers(&self.plan)?;
-        }
         state.rollback = Some(Rollback {
             reason,
             message,
             at: now(),
         });
-        state.enter(Phase::RolledBack, &self.directory)
+        self.end_with_old_servers(state)
     }
 }

@@ -3,16 +3,17 @@
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use howdah_os::signals::SignalDescriptor;
 use rustix::process::Signal;
 
-use super::criteria::WatchRecord;
+use super::criteria::{Counters, WatchRecord};
 use super::failure::{FailureName, SwitchFailure};
 use super::howdah::{Howdah, StartingHowdah};
-use super::ports::{Recipient, SharedPort};
-use super::probe::ProbeResult;
+use super::ports::{Recipient, SharedPort, every_port_is_served};
+use super::probe::{ProbeResult, ProbeRounds};
 use super::process::ProcessIdentity;
 use super::progress::Progress;
 use super::service;
@@ -78,9 +79,12 @@ impl Run {
     /// The failure of a step. The old servers serve unless the message says otherwise.
     pub fn begin(&mut self, state: &mut SwitchState) -> Result<(), SwitchFailure> {
         state.enter(Phase::Starting, &self.directory)?;
-        if service::manages(&self.plan) {
+        if state.is_managed() {
             let program = std::env::current_exe().unwrap_or_default();
-            service::install(&program, &self.directory)?;
+            if let Err(failure) = service::install(&program, &self.directory) {
+                let reason = (RollbackReason::RolledBackStart, failure.to_string());
+                return self.return_to_old_servers(state, reason);
+            }
         }
         self.progress.line("starting Howdah beside the old servers");
         if let Err(failure) = self.start_howdah(state) {
@@ -99,13 +103,33 @@ impl Run {
 
     /// Starts Howdah on sockets of its own beside those of the old servers, and waits until it is ready.
     pub fn start_howdah(&mut self, state: &mut SwitchState) -> Result<(), SwitchFailure> {
-        let sockets = state.ports.iter_mut().map(SharedPort::open);
+        let is_complete = state.is_complete();
+        let open = |port: &mut SharedPort| match is_complete {
+            true => port.open_if_shared(),
+            false => port.open(),
+        };
+        let sockets = state.ports.iter_mut().map(open);
         let sockets: Vec<Vec<OwnedFd>> = sockets.collect::<Result<_, _>>()?;
         let sockets = sockets.into_iter().flatten().collect();
         let starting: StartingHowdah = self.howdah.start(sockets)?;
         state.howdah = Some(starting.process);
-        state.write(&self.directory)?;
-        starting.wait(|| self.is_cancelled())
+        match state.write(&self.directory) {
+            // Nobody else would serve, so a full disk does not prevent the start.
+            Err(failure) if is_complete => self.progress.once(&failure.to_string()),
+            written => written?,
+        }
+        starting.wait(|| self.is_cancelled())?;
+        match is_complete {
+            true => Ok(()),
+            false => every_port_is_served(&state.ports),
+        }
+    }
+
+    /// Gives a server all new connections of every address. An address that fails does not prevent the others; returns
+    /// the first failure.
+    pub fn direct_all(&self, state: &SwitchState, to: Recipient) -> Result<(), SwitchFailure> {
+        let directed = state.ports.iter().map(|port| port.direct_to(to));
+        directed.fold(Ok(()), Result::and)
     }
 
     /// Returns whether the user or the system has asked for an end of the start.
@@ -119,11 +143,7 @@ impl Run {
 
     /// Gives Howdah all new connections, watches it, and keeps it or returns to the old servers.
     pub fn watch_on(&mut self, state: &mut SwitchState) -> Result<(), SwitchFailure> {
-        let directed = state
-            .ports
-            .iter()
-            .try_for_each(|port| port.direct_to(Recipient::Howdah));
-        if let Err(failure) = directed {
+        if let Err(failure) = self.direct_all(state, Recipient::Howdah) {
             let reason = (RollbackReason::RolledBackOldServer, failure.to_string());
             return self.return_to_old_servers(state, reason);
         }
@@ -144,10 +164,13 @@ impl Run {
         // After an interruption, the rest of the time is watched.
         let left = (state.since + state.watch_seconds).saturating_sub(now());
         let until = begun + Duration::from_secs(left);
+        let mut rounds = ProbeRounds::new(&state.baseline.probes);
         loop {
             let round = Instant::now();
-            let counters = self.howdah.counters();
-            let probes = ProbeResult::of_all(&state.baseline.probes);
+            let (counters, probes) = match self.measure(&mut rounds, state) {
+                Ok(measured) => measured,
+                Err(end) => return Ok(end),
+            };
             record.add_round(begun.elapsed(), counters, &probes);
             state.figures = record.figures();
             // The figures are only for the user, so a full disk does not end the watch.
@@ -165,8 +188,31 @@ impl Run {
                 }
                 std::thread::sleep(TICK);
             }
-            if Instant::now() >= until {
+            if Instant::now() >= until && record.is_settled() {
                 return Ok(WatchEnd::Passed);
+            }
+        }
+    }
+
+    /// Asks Howdah for its counters, and requests front pages. Returns the error if the watch ends meanwhile.
+    fn measure(
+        &self,
+        rounds: &mut ProbeRounds,
+        state: &SwitchState,
+    ) -> Result<(Option<Counters>, Vec<ProbeResult>), WatchEnd> {
+        let (sender, counters) = mpsc::channel();
+        let howdah = self.howdah.clone();
+        std::thread::spawn(move || sender.send(howdah.counters()));
+        let probes = rounds.round(|| self.interruption(state))?;
+        // The thread ends when `howdah status` has taken too long.
+        loop {
+            match counters.recv_timeout(TICK) {
+                Ok(counters) => return Ok((counters, probes)),
+                Err(RecvTimeoutError::Disconnected) => return Ok((None, probes)),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Some(end) = self.interruption(state) {
+                return Err(end);
             }
         }
     }
@@ -212,11 +258,11 @@ impl Run {
     /// Makes the switch permanent.
     pub fn keep(&mut self, state: &mut SwitchState) -> Result<(), SwitchFailure> {
         state.enter(Phase::Keeping, &self.directory)?;
-        if service::manages(&self.plan) {
-            service::keep_howdah(&self.plan)?;
+        if state.is_managed() {
+            service::keep_howdah(&state.units)?;
         }
         state.enter(Phase::Kept, &self.directory)?;
-        self.progress.kept(&self.plan, &self.directory);
+        self.progress.kept(state, &self.plan, &self.directory);
         Ok(())
     }
 }

@@ -4,12 +4,18 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::failure::{FailureName, SwitchFailure};
+use crate::discovery::command;
 use crate::plan::{Plan, ServerKind};
 
 /// The unit of the takeover.
 pub const UNIT: &str = "howdah-takeover.service";
+/// How long `systemctl` may take to say something about a unit.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The directory of units that the administrator of the machine has made (systemd.unit(5)).
 const UNIT_DIRECTORY: &str = "/etc/systemd/system";
 
@@ -18,18 +24,41 @@ pub fn systemd_runs() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
 
-/// Returns the units of the servers to be replaced. php-fpm's stays as it is, because pools of mode `fastcgi` use it.
-pub fn old_units(plan: &Plan) -> Vec<&str> {
-    let servers = plan.servers.iter();
-    let replaced = servers.filter(|server| server.kind != ServerKind::PhpFpm);
-    replaced
-        .filter_map(|server| server.unit.as_deref())
-        .collect()
+/// A unit of an old server, as it was before the switch.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct OldUnit {
+    /// The name of the unit.
+    pub name: String,
+    /// Whether the machine starts it.
+    pub was_enabled: bool,
 }
 
-/// Returns whether systemd manages the old servers. If it does not, no unit is written or changed.
-pub fn manages(plan: &Plan) -> bool {
-    systemd_runs() && !old_units(plan).is_empty()
+/// Returns the units of the servers to be replaced. php-fpm's stays as it is, because pools of mode `fastcgi` use it. If
+/// systemd does not manage a server, nothing is done about its unit.
+pub fn old_units(plan: &Plan) -> Vec<OldUnit> {
+    let servers = plan.servers.iter();
+    let replaced = servers.filter(|server| server.kind != ServerKind::PhpFpm);
+    let units = replaced.filter_map(|server| Some((server.unit.as_deref()?, server.pid)));
+    let own = units.filter(|(unit, pid)| systemd_runs() && main_process(unit) == Some(*pid));
+    own.map(|(unit, _)| OldUnit {
+        name: unit.to_owned(),
+        was_enabled: ask(&["is-enabled", unit]).as_deref() == Some("enabled"),
+    })
+    .collect()
+}
+
+/// Returns the main process of a unit. A process that somebody has started from a shell, or that another program has
+/// started, may be in the control group of that program's unit, but is not its main process.
+pub fn main_process(unit: &str) -> Option<u32> {
+    let shown = ask(&["show", "--property", "MainPID", "--value", unit])?;
+    shown.parse().ok().filter(|pid| *pid != 0)
+}
+
+/// Returns what `systemctl` prints, whatever its exit code is.
+fn ask(arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new("systemctl");
+    let output = command::run(command.args(arguments), ASK_TIMEOUT).ok()?;
+    Some(output.stdout.trim().to_owned())
 }
 
 /// Installs and starts the unit that continues the switch if this program is killed. Until then, it waits.
@@ -49,23 +78,21 @@ pub fn install(program: &Path, directory: &Path) -> Result<(), SwitchFailure> {
 ///
 /// # Errors
 /// `ServiceNotChanged`.
-pub fn keep_howdah(plan: &Plan) -> Result<(), SwitchFailure> {
-    for unit in old_units(plan) {
-        systemctl(&["disable", "--now", unit])?;
-    }
-    Ok(())
+pub fn keep_howdah(units: &[OldUnit]) -> Result<(), SwitchFailure> {
+    let mut units = units.iter();
+    units.try_for_each(|unit| systemctl(&["disable", "--now", &unit.name]))
 }
 
-/// Lets the old servers serve after the next start of the machine.
+/// Lets those old servers serve after the next start of the machine that did so before the switch.
 ///
 /// # Errors
-/// `ServiceNotChanged`.
-pub fn keep_old_servers(plan: &Plan) -> Result<(), SwitchFailure> {
-    for unit in old_units(plan) {
-        systemctl(&["enable", unit])?;
-    }
+/// `ServiceNotChanged`. The other units are changed nevertheless.
+pub fn keep_old_servers(units: &[OldUnit]) -> Result<(), SwitchFailure> {
+    let enabled = units.iter().filter(|unit| unit.was_enabled);
+    let changed = enabled.map(|unit| systemctl(&["enable", &unit.name]));
     // Without `--now`: this process may be the unit's.
-    systemctl(&["disable", UNIT])
+    let ours = std::iter::once_with(|| systemctl(&["disable", UNIT]));
+    changed.chain(ours).fold(Ok(()), Result::and)
 }
 
 /// Runs `systemctl`.

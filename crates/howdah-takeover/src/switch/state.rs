@@ -11,9 +11,10 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::failure::{FailureName, SwitchFailure};
-use super::figures::{Baseline, WatchFigures};
+use super::figures::{Baseline, LogPart, WatchFigures};
 use super::ports::SharedPort;
 use super::process::{ProcessIdentity, boot_id};
+use super::service::OldUnit;
 
 /// The name of the file of the state in the directory of the takeover.
 pub const STATE_FILE: &str = "switch.json";
@@ -103,11 +104,32 @@ pub struct SwitchState {
     pub figures: WatchFigures,
     /// Why the switch was rolled back, if it was.
     pub rollback: Option<Rollback>,
+    /// The latest rollback that ended with Howdah, because an old server did not start.
+    pub failed_rollback: Option<FailedRollback>,
+    /// The units of the old servers, as they were before the switch.
+    pub units: Vec<OldUnit>,
+    /// The parts of the access logs that Howdah may have written, in this switch and in earlier ones.
+    pub log_parts: Vec<LogPart>,
+}
+
+/// A rollback after which Howdah serves.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct FailedRollback {
+    /// Why the old server did not start.
+    pub message: String,
+    /// When, in seconds since 1970.
+    pub at: u64,
 }
 
 impl SwitchState {
     /// Returns the state at the beginning of a switch.
-    pub fn begin(watch_seconds: u64, ports: Vec<SharedPort>, baseline: Baseline) -> SwitchState {
+    pub fn begin(
+        watch_seconds: u64,
+        ports: Vec<SharedPort>,
+        baseline: Baseline,
+        units: Vec<OldUnit>,
+        log_parts: Vec<LogPart>,
+    ) -> SwitchState {
         SwitchState {
             phase: Phase::Starting,
             since: now(),
@@ -119,6 +141,9 @@ impl SwitchState {
             baseline,
             figures: WatchFigures::default(),
             rollback: None,
+            failed_rollback: None,
+            units,
+            log_parts,
         }
     }
 
@@ -203,9 +228,39 @@ impl SwitchState {
         !matches!(self.phase, Phase::Kept | Phase::RolledBack)
     }
 
-    /// Returns whether the machine has been started again since the switch began.
-    pub fn is_of_earlier_boot(&self) -> bool {
-        self.boot != boot_id()
+    /// Returns whether Howdah serves alone: no old server gets the connections if Howdah does not run.
+    pub fn is_complete(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Keeping | Phase::Kept | Phase::RollingBack
+        )
+    }
+
+    /// Returns whether systemd manages old servers. If it does not, no unit is written or changed.
+    pub fn is_managed(&self) -> bool {
+        !self.units.is_empty()
+    }
+
+    /// Returns whether the machine has been started again since the switch began, or since this was asked last. Then all
+    /// processes of the state have exited, and their ids may mean others.
+    pub fn enter_present_boot(&mut self) -> bool {
+        let boot = boot_id();
+        if self.boot == boot {
+            return false;
+        }
+        self.boot = boot;
+        self.howdah = None;
+        self.howdah_finishes = false;
+        for port in &mut self.ports {
+            port.owner = port.owner.exited();
+            port.howdah_inodes.clear();
+        }
+        true
+    }
+
+    /// Ends the parts of the access logs that Howdah has written.
+    pub fn end_log_parts(&mut self) {
+        self.log_parts.iter_mut().for_each(LogPart::end);
     }
 }
 
@@ -253,8 +308,10 @@ impl SwitchLock {
             FailureName::StateNotWritten.with(format!("cannot lock {}: {error}", path.display()))
         };
         let mut options = fs::File::options();
-        let file = options.create(true).truncate(false).write(true);
-        let file = file.open(&path).map_err(failed)?;
+        let file = options.create(true).truncate(false).write(true).open(&path);
+        // The file can be locked on a disk that has become read-only, too.
+        let file = file.or_else(|error| fs::File::open(&path).map_err(|_| error));
+        let file = file.map_err(failed)?;
         match flock(&file, operation) {
             Ok(()) => Ok(Some(SwitchLock {
                 _file: file,
@@ -303,15 +360,14 @@ mod tests {
     fn state_is_read_as_it_was_written() {
         let directory = Scratch::new("switch-state");
         assert_eq!(SwitchState::read(directory.path()).unwrap(), None);
-        let mut state = SwitchState::begin(60, Vec::new(), Baseline::default());
+        let mut state =
+            SwitchState::begin(60, Vec::new(), Baseline::default(), Vec::new(), Vec::new());
         state.enter(Phase::Watching, directory.path()).unwrap();
         assert_eq!(
             SwitchState::read(directory.path()).unwrap(),
             Some(state.clone())
         );
-        assert!(state.is_in_progress() && !state.is_of_earlier_boot());
-        state.boot = "another".to_owned();
-        assert!(state.is_of_earlier_boot());
+        assert!(state.is_in_progress() && !state.enter_present_boot());
         let names = || fs::read_dir(directory.path()).unwrap().count();
         assert_eq!(names(), 1, "no other file is left");
         state.enter(Phase::RolledBack, directory.path()).unwrap();
@@ -325,6 +381,28 @@ mod tests {
         directory.write(STATE_FILE, "{\"phase\":");
         let error = SwitchState::read(directory.path()).unwrap_err();
         assert_eq!(error.name, FailureName::StateUnreadable);
+    }
+
+    #[test]
+    fn no_process_survives_a_start_of_the_machine() {
+        let own = ProcessIdentity::of(std::process::id()).unwrap();
+        let port = SharedPort {
+            address: "127.0.0.1:80".parse().unwrap(),
+            served_by: crate::plan::ServerKind::Nginx,
+            owner: own,
+            inodes: Vec::new(),
+            ipv6_only: false,
+            was_shared: false,
+            howdah_inodes: Vec::new(),
+        };
+        let baseline = Baseline::default();
+        let mut state = SwitchState::begin(60, vec![port], baseline, Vec::new(), Vec::new());
+        state.howdah = Some(own);
+        state.boot = "another".to_owned();
+        assert!(state.enter_present_boot() && !state.enter_present_boot());
+        assert_eq!(state.howdah, None);
+        let owner = state.ports[0].owner;
+        assert!(!owner.is_alive() && owner.pid == own.pid);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::failure::SwitchFailure;
-use super::ports::SharedPort;
+use super::old_server;
+use super::ports::{ListeningInodes, SharedPort};
 use super::progress::{baseline_text, remaining_work, watch_text};
 use super::state::{Phase, RollbackReason, STATE_FILE, SwitchLock, SwitchState};
 use crate::plan::{PLAN_FILE, Plan, ServerKind};
@@ -62,13 +63,13 @@ impl TakeoverStatus {
             && matches!(SwitchLock::try_take(directory), Ok(None));
         let ports = switch.iter().flat_map(|state| {
             let howdah_runs = state.howdah.is_some_and(|howdah| howdah.is_alive());
-            state
-                .ports
-                .iter()
-                .map(move |port| port_status(state.phase, howdah_runs, port))
+            let listening = ListeningInodes::read();
+            let ports = state.ports.iter();
+            ports.map(move |port| port_status(state.phase, howdah_runs, port, &listening))
         });
+        let ports: Vec<PortStatus> = ports.collect();
         Ok(TakeoverStatus {
-            ports: ports.collect(),
+            ports,
             next: next_steps(directory, switch.as_ref(), watched),
             switch,
             watched,
@@ -79,7 +80,7 @@ impl TakeoverStatus {
     pub fn text(&self) -> String {
         let mut text = String::new();
         if let Some(state) = &self.switch {
-            let _ = writeln!(text, "{}", phase_text(state, self.watched));
+            let _ = writeln!(text, "{}", phase_text(state, self));
             for port in &self.ports {
                 let server = match port.served_by {
                     ServedBy::Nginx => "nginx",
@@ -101,20 +102,34 @@ impl TakeoverStatus {
     }
 }
 
-fn port_status(phase: Phase, howdah_runs: bool, port: &SharedPort) -> PortStatus {
+fn port_status(
+    phase: Phase,
+    howdah_runs: bool,
+    port: &SharedPort,
+    listening: &ListeningInodes,
+) -> PortStatus {
     let old_server_runs = port.owner.is_alive();
-    let howdah = matches!(phase, Phase::Watching | Phase::Keeping | Phase::Kept);
+    let is_old = old_server_runs && listening.has_any(&port.inodes);
+    // Howdah has bound an address itself if no old server had it any more.
+    let is_bound = port.howdah_inodes.is_empty() && phase != Phase::Starting;
+    let is_howdah = howdah_runs && (is_bound || listening.has_any(&port.howdah_inodes));
+    let gets_all = matches!(phase, Phase::Watching | Phase::Keeping | Phase::Kept);
+    let old = match port.served_by {
+        ServerKind::Nginx => ServedBy::Nginx,
+        _ => ServedBy::Apache,
+    };
+    // An old server that was started again has other sockets.
+    let was_started = || {
+        let may_be = matches!(phase, Phase::RollingBack | Phase::RolledBack);
+        may_be && old_server::listens(port)
+    };
     // The kernel gives the connections of a server that has exited to the other one.
-    let served_by = match (howdah && howdah_runs, old_server_runs, port.served_by) {
-        (true, ..) => ServedBy::Howdah,
-        (false, true, ServerKind::Nginx) => ServedBy::Nginx,
-        (false, true, _) => ServedBy::Apache,
-        // The old server was started again after a rollback; only it can be there.
-        (false, false, kind) if phase == Phase::RolledBack => match kind {
-            ServerKind::Nginx => ServedBy::Nginx,
-            _ => ServedBy::Apache,
-        },
-        (false, false, _) => ServedBy::None,
+    let served_by = match (is_howdah, is_old) {
+        (true, true) if gets_all => ServedBy::Howdah,
+        (_, true) => old,
+        (true, false) => ServedBy::Howdah,
+        (false, false) if was_started() => old,
+        (false, false) => ServedBy::None,
     };
     PortStatus {
         address: port.address,
@@ -123,7 +138,12 @@ fn port_status(phase: Phase, howdah_runs: bool, port: &SharedPort) -> PortStatus
     }
 }
 
-fn phase_text(state: &SwitchState, watched: bool) -> String {
+fn phase_text(state: &SwitchState, status: &TakeoverStatus) -> String {
+    let watched = status.watched;
+    let has_howdah = status
+        .ports
+        .iter()
+        .any(|port| port.served_by == ServedBy::Howdah);
     let seconds = super::state::now().saturating_sub(state.since);
     match (state.phase, &state.rollback) {
         (Phase::Starting, _) => "Howdah is being started; the old servers serve".to_owned(),
@@ -136,6 +156,9 @@ fn phase_text(state: &SwitchState, watched: bool) -> String {
         }
         (Phase::Keeping, _) => "the switch is being completed; Howdah serves".to_owned(),
         (Phase::Kept, _) => "the switch is complete; Howdah serves".to_owned(),
+        (Phase::RollingBack, _) if has_howdah => {
+            "the rollback has begun; Howdah still gets connections".to_owned()
+        }
         (Phase::RollingBack, _) => {
             "the old servers serve again; Howdah finishes its requests".to_owned()
         }
@@ -152,26 +175,30 @@ fn phase_text(state: &SwitchState, watched: bool) -> String {
 fn next_steps(directory: &Path, switch: Option<&SwitchState>, watched: bool) -> Vec<String> {
     let shown = directory.display();
     let command = |words: &str| format!("next: `howdah takeover {words} --dir {shown}`");
-    match switch.map(|state| state.phase) {
-        None if !directory.join(PLAN_FILE).exists() => vec![command("plan")],
-        None if !directory.join(TRIAL_FILE).exists() => vec![command("try")],
-        None => vec![command("switch")],
-        Some(Phase::RolledBack) if is_by_hand(switch) => vec![command("switch")],
-        Some(Phase::RolledBack) => vec![format!(
+    let Some(state) = switch else {
+        return vec![match directory {
+            _ if !directory.join(PLAN_FILE).exists() => command("plan"),
+            _ if !directory.join(TRIAL_FILE).exists() => command("try"),
+            _ => command("switch"),
+        }];
+    };
+    match state.phase {
+        Phase::RolledBack if is_by_hand(state) => vec![command("switch")],
+        Phase::RolledBack => vec![format!(
             "next: remove the cause, then `howdah takeover try --dir {shown}` and `howdah takeover switch --dir {shown}`"
         )],
-        Some(Phase::Kept) => match Plan::read(directory) {
-            Ok(plan) => remaining_work(&plan, directory),
+        Phase::Kept => match Plan::read(directory) {
+            Ok(plan) => remaining_work(state, &plan, directory),
             Err(why) => vec![why],
         },
-        Some(_) if watched => vec![format!(
+        _ if watched => vec![format!(
             "next: nothing; to return to the old servers now, run `howdah takeover rollback --dir {shown}`"
         )],
-        Some(_) => vec![command("resume"), command("rollback")],
+        _ => vec![command("resume"), command("rollback")],
     }
 }
 
-fn is_by_hand(switch: Option<&SwitchState>) -> bool {
-    let rollback = switch.and_then(|state| state.rollback.as_ref());
+fn is_by_hand(state: &SwitchState) -> bool {
+    let rollback = state.rollback.as_ref();
     rollback.is_some_and(|rollback| rollback.reason == RollbackReason::RolledBackByHand)
 }

@@ -9,10 +9,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::failure::{FailureName, SwitchFailure};
-use super::figures::Baseline;
+use super::figures::{Baseline, LogPart};
 use super::ports::shared_ports;
 use super::refusals::refusals;
 use super::run::{Run, TICK, by_hand};
+use super::service;
 use super::state::{Phase, SwitchLock, SwitchState, request_rollback};
 use crate::plan::Plan;
 
@@ -35,9 +36,23 @@ pub fn switch(directory: &Path, watch: Duration) -> Result<SwitchState, Vec<Swit
     }
     let mut run = Run::new(directory, plan, lock).map_err(one)?;
     run.progress.line("measuring the old servers");
-    let baseline = Baseline::measure(&run.plan);
+    let earlier = SwitchState::read(directory).map_err(one)?;
+    let earlier = earlier.map_or(Vec::new(), |state| state.log_parts);
+    let cancelled = || {
+        let why = "the old servers serve; nothing was switched";
+        run.is_cancelled()
+            .then(|| vec![FailureName::Cancelled.with(why)])
+    };
+    let baseline = Baseline::measure(&run.plan, &earlier, cancelled)?;
     run.progress.baseline(&baseline);
-    let mut state = SwitchState::begin(watch.as_secs(), ports, baseline);
+    // Something may have been changed meanwhile.
+    let found = refusals(directory, &run.plan, &ports);
+    if !found.is_empty() {
+        return Err(found);
+    }
+    let units = service::old_units(&run.plan);
+    let parts = LogPart::begin(&run.plan, &earlier);
+    let mut state = SwitchState::begin(watch.as_secs(), ports, baseline, units, parts);
     run.begin(&mut state).map_err(one)?;
     Ok(state)
 }
@@ -74,17 +89,25 @@ fn read_plan(directory: &Path) -> Result<Plan, SwitchFailure> {
 pub fn roll_back(directory: &Path) -> Result<SwitchState, SwitchFailure> {
     let nothing =
         || FailureName::NothingToRollBack.with("the old servers serve; nothing was switched");
-    match SwitchState::read(directory)? {
-        Some(state) if state.phase != Phase::RolledBack => {}
+    let before = match SwitchState::read(directory)? {
+        Some(state) if state.phase != Phase::RolledBack => state.failed_rollback,
         _ => return Err(nothing()),
-    }
+    };
     let until = Instant::now() + ROLLBACK_TIMEOUT;
     loop {
-        // Repeated, because a process that has just taken charge removes the requests of earlier switches.
-        request_rollback(directory)?;
+        let state = SwitchState::read(directory)?.ok_or_else(nothing)?;
+        match state.failed_rollback {
+            Some(failed) if Some(&failed) != before.as_ref() => {
+                return Err(FailureName::OldServerDoesNotStart.with(failed.message));
+            }
+            _ if state.phase == Phase::RollingBack => {}
+            // Repeated, because a process that has just taken charge removes the requests of earlier switches.
+            _ => request_rollback(directory)?,
+        }
         if let Some(lock) = SwitchLock::try_take(directory)? {
             lock.clear_rollback_request();
             let mut state = SwitchState::read(directory)?.ok_or_else(nothing)?;
+            state.enter_present_boot();
             if state.phase != Phase::RolledBack {
                 let mut run = Run::new(directory, read_plan(directory)?, lock)?;
                 run.return_to_old_servers(&mut state, by_hand())?;

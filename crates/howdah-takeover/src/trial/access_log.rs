@@ -2,12 +2,12 @@
 //! refused.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
 
 use howdah_import::verify::log::{LoggedRequest, request_and_status};
 
+use crate::discovery::files::LogTail;
 use crate::plan::PlannedSite;
 
 /// The name of the trial in its `User-Agent`.
@@ -50,16 +50,8 @@ pub fn read(site: &PlannedSite) -> io::Result<LoggedRequests> {
 }
 
 fn last_lines(path: &Path) -> io::Result<Vec<Vec<u8>>> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    let begin = length.saturating_sub(MAX_BYTES);
-    file.seek(SeekFrom::Start(begin))?;
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES).read_to_end(&mut bytes)?;
-    let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec);
-    // The first line of a part is not complete.
-    let mut lines: Vec<Vec<u8>> = lines.skip(usize::from(begin > 0)).collect();
-    lines.retain(|line| !line.is_empty());
+    let log = LogTail::read(path, MAX_BYTES)?;
+    let mut lines: Vec<Vec<u8>> = log.lines().map(|(_, line)| line.to_vec()).collect();
     Ok(lines.split_off(lines.len().saturating_sub(MAX_LINES)))
 }
 

@@ -38,9 +38,7 @@ pub struct SiteEndpoints {
 
 /// Finds the addresses of a site: one with and one without TLS, and others with a port of their own.
 pub fn endpoints(site: &PlannedSite, listeners: &[PreviewListener]) -> SiteEndpoints {
-    let mut addresses = site.addresses.clone();
-    // Visitors are redirected to TLS, and this machine more often has IPv4 than IPv6.
-    addresses.sort_by_key(|one| (!one.tls, one.address.port(), one.address.is_ipv6()));
+    let mut addresses = by_importance(site);
     addresses.dedup_by_key(|one| (one.tls, one.address.port()));
     let mut result = SiteEndpoints::default();
     for address in addresses.into_iter().take(MAX_ENDPOINTS) {
@@ -52,6 +50,14 @@ pub fn endpoints(site: &PlannedSite, listeners: &[PreviewListener]) -> SiteEndpo
         }
     }
     result
+}
+
+/// Returns the addresses of a site, first the one that most visitors use: they are redirected to TLS, and this machine
+/// more often has IPv4 than IPv6.
+pub fn by_importance(site: &PlannedSite) -> Vec<SiteAddress> {
+    let mut addresses = site.addresses.clone();
+    addresses.sort_by_key(|one| (!one.tls, one.address.port(), one.address.is_ipv6()));
+    addresses
 }
 
 fn endpoint(
@@ -81,7 +87,7 @@ fn endpoint(
 }
 
 /// Returns a host name that belongs to the site.
-fn requested_host(site: &PlannedSite) -> String {
+pub fn requested_host(site: &PlannedSite) -> String {
     let exact = site.hosts.iter().find(|host| !host.contains('*'));
     let pattern = || Some(format!("www{}", site.hosts.first()?.strip_prefix('*')?));
     exact
@@ -90,7 +96,8 @@ fn requested_host(site: &PlannedSite) -> String {
         .unwrap_or_else(|| "localhost".to_owned())
 }
 
-fn with_port(host: &str, port: u16, tls: bool) -> String {
+/// Returns the `Host` that a browser sends: with the port, unless that is the usual one.
+pub fn with_port(host: &str, port: u16, tls: bool) -> String {
     match (port, tls) {
         (443, true) | (80, false) => host.to_owned(),
         _ => format!("{host}:{port}"),

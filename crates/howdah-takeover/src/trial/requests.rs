@@ -1,6 +1,7 @@
 //! Chooses the requests for a site and makes them: the front page, denied paths, missing pages, redirects, and what
 //! sitemap and access log name.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
@@ -59,6 +60,14 @@ pub fn try_site(trial: &mut SiteTrial<'_>, site: &PlannedSite, endpoints: &SiteE
         &TrialRequest::with_header("/", RequestPurpose::Compression, encoded),
     );
     let page = front.map(|pair| pair.old.body);
+    // What the log names may have been served to this machine only.
+    let mut log = log;
+    let denied: BTreeSet<&str> = site.denied_paths.iter().map(String::as_str).collect();
+    let refused: BTreeSet<&str> = log.refused.iter().map(|(path, _)| path.as_str()).collect();
+    log.succeeded.retain(|target| {
+        let path = target.split('?').next().unwrap_or_default();
+        !denied.contains(path) && !refused.contains(path)
+    });
     try_static_files(trial, main, page.as_ref(), &log);
     try_pages(trial, main, &log);
 }
@@ -99,7 +108,8 @@ fn try_denied_paths(
 
 fn try_denied_path(trial: &mut SiteTrial<'_>, site: &PlannedSite, endpoint: &Endpoint, path: &str) {
     let is_planned = site.denied_paths.iter().any(|planned| planned == path);
-    if !may_be_replayed(path) && may_run(&site.root, path) {
+    // The old server may run a script for this machine that it denies to all others.
+    if may_run(&site.root, path) {
         judge_without_request(trial, endpoint, path, is_planned);
         return;
     }
@@ -122,7 +132,8 @@ fn try_denied_path(trial: &mut SiteTrial<'_>, site: &PlannedSite, endpoint: &End
 /// Returns whether a request for a path may run a script. A request for another file is safe.
 fn may_run(root: &Path, path: &str) -> bool {
     const SCRIPTS: &[&str] = &[
-        "cgi", "phar", "php", "php5", "php7", "php8", "phtml", "pl", "py", "rb", "sh",
+        "cgi", "fcgi", "fpl", "lua", "phar", "php", "php3", "php4", "php5", "php7", "php8", "pht",
+        "phtml", "pl", "py", "rb", "sh", "shtml",
     ];
     let Some(file) = file_below(root, path).filter(|file| file.is_file()) else {
         return true;
@@ -135,7 +146,7 @@ fn may_run(root: &Path, path: &str) -> bool {
     extension.is_empty() || SCRIPTS.contains(&extension.as_str())
 }
 
-/// Judges a denied path that must not be requested by Howdah's configuration alone.
+/// Judges a denied path that must not be requested, by Howdah's configuration alone.
 fn judge_without_request(
     trial: &mut SiteTrial<'_>,
     endpoint: &Endpoint,

@@ -157,3 +157,29 @@ fn full_disk_during_the_watch_does_not_prevent_the_rollback() {
     assert_eq!(machine.server(), "old");
     load.end().check_nothing_failed();
 }
+
+#[test]
+fn read_only_disk_does_not_keep_howdah_down_after_a_complete_switch() {
+    let Some(mut machine) = Machine::start("switch-read-only", 1) else {
+        return;
+    };
+    assert_eq!(machine.run(&["switch", "--watch", "1s"]).0, 0);
+    machine.nginx.stop();
+    machine.kill_howdah();
+    let script = "mount -t tmpfs none /run && mount --bind \"$DIRECTORY\" \"$DIRECTORY\" && \
+                  mount -o remount,bind,ro \"$DIRECTORY\" && exec \"$@\"";
+    let resume = machine.command(&["resume"]);
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]);
+    command.arg(resume.get_program()).args(resume.get_args());
+    command.env("DIRECTORY", machine.directory());
+    let mut resume = Process::start("howdah-takeover", &mut command);
+    wait_until("Howdah", PATIENCE, || {
+        crate::load::get(machine.addresses[0], "nginx0.test", "/").is_ok()
+    });
+    machine.wait_for_howdah();
+    assert!(resume.log().contains("StateNotWritten"));
+    assert!(resume.is_running());
+    resume.signal(Signal::TERM);
+    resume.wait_exit(PATIENCE).unwrap();
+}

@@ -463,6 +463,7 @@ pub fn running_server(
         configuration,
         user: Some("www-data".to_owned()),
         unit: None,
+        environment: Vec::new(),
         listeners: own
             .map(|inode| Listener {
                 address: ListenAddress::Tcp(address),

@@ -167,6 +167,48 @@ fn rollback_after_a_complete_switch_starts_servers_that_were_stopped() {
 }
 
 #[test]
+fn howdah_serves_if_an_old_server_does_not_start_and_binds_addresses_itself() {
+    let Some(mut machine) = Machine::start("switch-broken", 1) else {
+        return;
+    };
+    let (code, _, messages) = machine.run(&["switch", "--watch", "1s"]);
+    assert_eq!(code, 0, "{messages}");
+    let mut resume = machine.begin(&["resume"]);
+    wait_until("resume", PATIENCE, || {
+        json(&machine.run(&["status", "--json"]).1)["watched"] == true
+    });
+    machine.nginx.stop();
+    std::fs::write(machine.path("nginx.conf"), "broken").unwrap();
+    let begun = Instant::now();
+    let (code, _, messages) = machine.run(&["rollback"]);
+    assert_eq!(code, 1, "{messages}");
+    assert!(
+        messages.contains("OldServerDoesNotStart") && messages.contains("it exited"),
+        "{messages}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(60), "it has waited");
+    // Nobody asks for another rollback.
+    machine.wait_for_howdah();
+    assert_eq!(machine.state().unwrap().phase, Phase::Kept);
+    assert!(!machine.directory().join("rollback.requested").exists());
+    assert!(resume.is_running());
+
+    // The next Howdah has the address of nginx and an additional one for itself, and that of Apache with Apache.
+    let added = howdah_machine::ports::free_address().unwrap();
+    let file = machine.directory().join("sites.d/nginx0.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let text = text.replacen("listen = [", &format!("listen = [\"{added}\", "), 1);
+    std::fs::write(&file, text).unwrap();
+    machine.kill_howdah();
+    wait_until("another Howdah", PATIENCE, || {
+        get(added, "nginx0.test", "/").is_ok_and(|page| page.starts_with("howdah"))
+    });
+    machine.wait_for_howdah();
+    resume.signal(Signal::TERM);
+    resume.wait_exit(PATIENCE).unwrap();
+}
+
+#[test]
 fn howdah_serves_after_a_restart_of_the_machine_once_the_switch_is_complete() {
     let Some(mut machine) = Machine::start("switch-boot", 1) else {
         return;

@@ -4,6 +4,8 @@
 use std::fs;
 use std::process::Command;
 
+use howdah_machine::ports::free_address;
+use howdah_takeover::switch::process::ProcessIdentity;
 use howdah_takeover::switch::state::Phase;
 use howdah_test_support::executable::make_executable;
 use howdah_test_support::process::{Process, wait_until};
@@ -13,6 +15,13 @@ use crate::machine::{Machine, PATIENCE};
 
 /// Does what systemd would do, and writes down what it was asked.
 const SYSTEMCTL: &str = r#"#!/bin/sh
+case "$*" in
+'show --property MainPID --value nginx.service') cat "$DIRECTORY/nginx.pid"; exit ;;
+'show --property MainPID --value apache2.service') cat "$DIRECTORY/apache.pid"; exit ;;
+'show --property MainPID --value ssh.service') echo 1; exit ;;
+'is-enabled nginx.service') echo enabled; exit ;;
+'is-enabled '*) echo disabled; exit 1 ;;
+esac
 echo "$*" >>"$DIRECTORY/systemctl.log"
 gone() { while kill -0 "$1" 2>/dev/null && ! grep -q '^State:.Z' "/proc/$1/status"; do sleep 0.02; done; }
 case "$*" in
@@ -29,8 +38,13 @@ esac
 
 /// Starts `switch` where systemd seems to run.
 fn begin(machine: &mut Machine, watch: &str) -> Process {
-    machine.plan.servers[0].unit = Some("nginx.service".to_owned());
-    machine.plan.servers[1].unit = Some("apache2.service".to_owned());
+    begin_with(machine, ["nginx.service", "apache2.service"], watch)
+}
+
+fn begin_with(machine: &mut Machine, units: [&str; 2], watch: &str) -> Process {
+    for (server, unit) in machine.plan.servers.iter_mut().zip(units) {
+        server.unit = Some(unit.to_owned());
+    }
     machine.write_plan();
     fs::create_dir(machine.path("bin")).unwrap();
     let systemctl = machine.path("bin/systemctl");
@@ -89,12 +103,46 @@ fn systemd_starts_howdah_after_a_complete_switch_and_the_old_servers_after_a_rol
     let rolled_back = [
         "start nginx.service",
         "start apache2.service",
+        // Apache's unit was not enabled before.
         "enable nginx.service",
-        "enable apache2.service",
         "disable howdah-takeover.service",
     ];
     assert_eq!(asked(&machine)[kept.len()..], rolled_back);
     assert_eq!(machine.server(), "old");
+}
+
+#[test]
+fn unit_of_another_program_is_not_touched() {
+    let Some(mut machine) = Machine::start("switch-other-unit", 1) else {
+        return;
+    };
+    let mut switch = begin_with(&mut machine, ["ssh.service", "apache2.service"], "1s");
+    let code = switch.wait_exit(PATIENCE).unwrap().code();
+    assert_eq!(code, Some(0), "{}", switch.log());
+    let asked = asked(&machine);
+    assert!(asked.contains(&"disable --now apache2.service".to_owned()));
+    assert!(!asked.iter().any(|line| line.contains("ssh")), "{asked:?}");
+    assert!(machine.nginx.is_running());
+    assert_eq!(machine.server(), "howdah");
+    // A reload takes nginx's address away, which must not keep Apache's address from it.
+    let elsewhere = free_address().unwrap().to_string();
+    let file = machine.path("nginx.conf");
+    let text = fs::read_to_string(&file).unwrap();
+    let text = text.replace(&machine.addresses[0].to_string(), &elsewhere);
+    fs::write(&file, text).unwrap();
+    machine.nginx.signal(Signal::HUP);
+    let nginx = ProcessIdentity::of(machine.nginx.pid()).unwrap();
+    let inode = machine.plan.servers[0].listeners[0].inode;
+    wait_until("the reload", PATIENCE, || {
+        !nginx.sockets().unwrap().contains_key(&inode)
+    });
+    let (code, _, messages) = machine.run(&["rollback"]);
+    assert_eq!(code, 0, "{messages}");
+    let howdah = machine.state().unwrap();
+    assert_eq!((howdah.phase, howdah.howdah), (Phase::RolledBack, None));
+    let get = |number: usize, host: &str| crate::load::get(machine.addresses[number], host, "/");
+    assert!(get(0, "nginx0.test").is_err());
+    assert!(get(1, "apache0.test").unwrap().starts_with("old"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use howdah_http::listener::{BindError, ListenAddress, bind_sockets, bind_udp_soc
 use serde::{Deserialize, Serialize};
 
 use super::process::holder_of;
-use super::service_manager_sockets::{InheritedSockets, ListenSockets};
+use super::service_manager_sockets::{AssignedSockets, InheritedSockets};
 use crate::process_channel::MAX_DESCRIPTORS;
 use crate::sys;
 use howdah_config::ListenSettings;
@@ -24,6 +24,8 @@ struct BoundListener {
     /// The UDP sockets for HTTP/3.
     udp: Option<Rc<Vec<OwnedFd>>>,
     file: Option<SocketFile>,
+    /// Whether a service manager has bound the TCP or unix sockets, and whether it has bound those of UDP.
+    passed: (bool, bool),
 }
 
 /// The owner and the mode of the file of a unix socket.
@@ -79,7 +81,7 @@ impl SocketFile {
 pub struct InheritedListener {
     tcp: Option<SocketAddr>,
     unix: Option<PathBuf>,
-    /// The listening sockets.
+    /// The listening sockets; empty if a service manager has passed them.
     pub sockets: Vec<RawFd>,
     /// The UDP sockets for HTTP/3.
     pub udp: Vec<RawFd>,
@@ -94,10 +96,12 @@ pub struct BoundListeners {
     udp_is_in_use: bool,
     /// The sockets that a service manager has bound, which are used in place of our own.
     inherited: Option<Rc<InheritedSockets>>,
+    /// The numbers of those of them that are not used any more.
+    unused: Vec<usize>,
 }
 
 impl BoundListeners {
-    /// Binds all addresses, with one socket for each thread, or takes all sockets from the inherited ones. `before`
+    /// Binds all addresses, with one socket for each thread, or takes the inherited sockets. `before`
     /// holds the sockets that the program before an upgrade had bound; they stay if they are still configured.
     pub fn bind(
         inherited: Option<InheritedSockets>,
@@ -122,15 +126,18 @@ impl BoundListeners {
                 sockets: Rc::new(sockets),
                 udp: (!udp.is_empty()).then(|| Rc::new(udp)),
                 file,
+                passed: (false, false),
             })
         });
         let before = BoundListeners {
             bound: bound.collect(),
             udp_is_in_use: false,
             inherited: inherited.map(Rc::new),
+            unused: Vec::new(),
         };
         let now = before.rebind(listen, threads, owner)?;
         now.remove_files_not_in(&before, true);
+        now.close_unused();
         now.apply_socket_files(&before)
             .into_iter()
             .for_each(super::print_message);
@@ -140,26 +147,34 @@ impl BoundListeners {
     /// Returns the sockets that the program after an upgrade continues with. Their descriptors are added to `kept`,
     /// together with those that a service manager has passed, which the next program takes as this one did.
     pub fn inheritance<'a>(&'a self, kept: &mut Vec<BorrowedFd<'a>>) -> Vec<InheritedListener> {
-        let passed = self.inherited.as_ref();
-        kept.extend(passed.iter().flat_map(|inherited| inherited.sockets()));
-        let ours = self
-            .bound
-            .iter()
-            .filter(|bound| bound.listen.status || passed.is_none());
-        let mut numbers = |sockets: &'a [OwnedFd]| {
-            kept.extend(sockets.iter().map(AsFd::as_fd));
-            sockets.iter().map(AsRawFd::as_raw_fd).collect()
+        let passed = self.inherited.iter();
+        kept.extend(passed.flat_map(|inherited| inherited.sockets()));
+        let mut numbers = |sockets: &'a [OwnedFd], passed: bool| -> Vec<RawFd> {
+            let ours = if passed { &[] } else { sockets };
+            kept.extend(ours.iter().map(AsFd::as_fd));
+            ours.iter().map(AsRawFd::as_raw_fd).collect()
         };
-        let each = ours.map(|bound| InheritedListener {
+        let each = self.bound.iter().map(|bound| InheritedListener {
             tcp: match &bound.listen.address {
                 ListenAddress::Tcp(address) => Some(*address),
                 ListenAddress::Unix { .. } => None,
             },
             unix: bound.file.as_ref().map(|file| file.path.clone()),
-            sockets: numbers(&bound.sockets),
-            udp: bound.udp.as_ref().map_or(Vec::new(), |udp| numbers(udp)),
+            sockets: numbers(&bound.sockets, bound.passed.0),
+            udp: bound
+                .udp
+                .as_ref()
+                .map_or(Vec::new(), |udp| numbers(udp, bound.passed.1)),
         });
-        each.collect()
+        let ours = each.filter(|one| !one.sockets.is_empty() || !one.udp.is_empty());
+        ours.collect()
+    }
+
+    /// Closes the sockets of a takeover that no `listen` names any more.
+    pub fn close_unused(&self) {
+        if let Some(inherited) = &self.inherited {
+            inherited.close(&self.unused);
+        }
     }
 
     /// Returns whether a service manager keeps the sockets open after this process has exited.
@@ -198,44 +213,41 @@ impl BoundListeners {
             ));
         }
         let sites: Vec<&ListenSettings> = listen.iter().filter(|listen| !listen.status).collect();
-        let passed = match &self.inherited {
+        let assigned = match &self.inherited {
             Some(inherited) => inherited.assign(&sites)?,
-            None => Vec::new(),
+            None => AssignedSockets::default(),
         };
-        let mut passed = passed.into_iter();
+        let mut assigned_each = assigned.each.into_iter().peekable();
         let mut old: Vec<&BoundListener> = self.bound.iter().collect();
         let mut next = BoundListeners {
             bound: Vec::new(),
             udp_is_in_use: self.udp_is_in_use,
             inherited: self.inherited.clone(),
+            unused: assigned.unused,
         };
         for listen in listen {
-            if !listen.status
-                && let Some(ListenSockets { stream, udp }) = passed.next()
-            {
-                next.bound.push(BoundListener {
-                    listen: listen.clone(),
-                    sockets: stream,
-                    udp,
-                    // The file of a unix socket belongs to the service manager.
-                    file: None,
-                });
-                continue;
-            }
+            let passed = assigned_each.next_if(|_| !listen.status);
+            let (stream, udp) = passed.map_or((None, None), |one| (one.stream, one.udp));
+            let passed = (stream.is_some(), udp.is_some());
             // PROXY headers and the owner of the file do not matter for the socket itself.
             let same = |b: &&BoundListener| b.listen.address.conflicts_with(&listen.address);
-            let kept = old.iter().position(same);
-            let file = SocketFile::of(listen, owner);
-            let sockets = match kept.map(|at| old.remove(at)) {
-                Some(kept) => Ok((kept.sockets.clone(), kept.udp.clone())),
+            let kept = old.iter().position(same).map(|at| old.remove(at));
+            let kept_udp = kept.filter(|kept| !kept.passed.1);
+            let udp = udp.or_else(|| kept_udp?.udp.clone());
+            let kept = kept.filter(|kept| !kept.passed.0 && !kept.sockets.is_empty());
+            // The file of a unix socket that was passed belongs to the service manager.
+            let file = SocketFile::of(listen, owner).filter(|_| !passed.0);
+            let sockets = match (stream, kept) {
+                (Some(sockets), _) => Ok(sockets),
+                (None, Some(kept)) => Ok(kept.sockets.clone()),
                 // A single thread serves the status.
-                None => bind_sockets(
+                (None, None) => bind_sockets(
                     &listen.address,
                     if listen.status { 1 } else { threads as usize },
                 )
-                .map(|sockets| (Rc::new(sockets), None)),
+                .map(Rc::new),
             };
-            let bound = sockets.and_then(|(sockets, udp)| {
+            let bound = sockets.and_then(|sockets| {
                 let udp = match udp {
                     None if listen.http3 => bind_udp(&sockets, threads)?,
                     kept => kept.filter(|_| listen.http3),
@@ -254,6 +266,7 @@ impl BoundListeners {
                 sockets,
                 udp,
                 file: file.clone(),
+                passed,
             });
             if kept.is_none()
                 && let Some(file) = file

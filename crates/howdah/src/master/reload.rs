@@ -323,6 +323,7 @@ impl Master {
             self.move_pid_file(old_pid);
             self.source = pending.source;
             self.listeners = pending.listeners;
+            self.listeners.close_unused();
             for asker in pending.askers.into_iter().flatten() {
                 asker.succeed(&reloaded_message(&self.settings.chosen), &pending.advice);
             }

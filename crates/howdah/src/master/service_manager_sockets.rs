@@ -4,6 +4,9 @@
 //!
 //! Every `listen` must have its socket, and every socket its `listen`, because a connection to a socket on which no
 //! process accepts would hang. The sockets stay open while the server runs, since only the manager can bind them again.
+//!
+//! `howdah takeover` passes the sockets that share an address with an old server. Other addresses are bound as usual, and a
+//! socket without a `listen` is closed, which leaves its connections to the old server.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +16,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use howdah_http::listener::{ListenAddress, adopt_socket};
-use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketType, getsockname, sockopt};
+use rustix::net::{
+    Shutdown, SocketAddrAny, SocketAddrUnix, SocketType, getsockname, shutdown, sockopt,
+};
 
 use crate::sys;
 use howdah_config::ListenSettings;
@@ -22,6 +27,9 @@ use howdah_config::ListenSettings;
 const FIRST_DESCRIPTOR: i32 = 3;
 /// The maximum number of sockets that are accepted.
 const MAX_SOCKETS: i32 = 256;
+
+/// The name of the sockets that `howdah takeover` passes.
+const TAKEOVER: &str = "takeover";
 
 /// The name of the unit in messages, if the manager does not pass a name.
 const DEFAULT_UNIT: &str = "howdah.socket";
@@ -49,13 +57,22 @@ enum BoundAddress {
     Unix(PathBuf),
 }
 
-/// The sockets of one `listen`.
+/// The sockets of one `listen` that were passed.
 #[derive(Clone, Debug)]
 pub struct ListenSockets {
-    /// The TCP or unix sockets.
-    pub stream: Rc<Vec<OwnedFd>>,
-    /// The UDP sockets for HTTP/3.
+    /// The TCP or unix sockets; `None` if this process binds the address itself.
+    pub stream: Option<Rc<Vec<OwnedFd>>>,
+    /// The UDP sockets for HTTP/3; `None` if there are none, or this process binds them itself.
     pub udp: Option<Rc<Vec<OwnedFd>>>,
+}
+
+/// Which sockets serve which `listen`.
+#[derive(Clone, Debug, Default)]
+pub struct AssignedSockets {
+    /// The sockets of each `listen` of sites, in order.
+    pub each: Vec<ListenSockets>,
+    /// The numbers of the sockets of a takeover that no `listen` names.
+    pub unused: Vec<usize>,
 }
 
 impl InheritedSockets {
@@ -95,14 +112,19 @@ impl InheritedSockets {
             .map(|inherited| inherited.socket.as_fd())
     }
 
-    /// Returns the sockets of each `listen` of sites, in order, or all mistakes.
-    pub fn assign(&self, listen: &[&ListenSettings]) -> Result<Vec<ListenSockets>, String> {
-        let mut taken = vec![false; self.sockets.len()];
+    /// Returns which sockets serve each `listen` of sites, or all mistakes.
+    pub fn assign(&self, listen: &[&ListenSettings]) -> Result<AssignedSockets, String> {
+        let mut taken: Vec<bool> = self
+            .sockets
+            .iter()
+            .map(InheritedSocket::is_closed)
+            .collect();
+        let binds_others = self.sockets.iter().all(InheritedSocket::is_of_takeover);
         let bound = self.bound_for(listen);
         let mut mistakes = Vec::new();
         let mut all = Vec::new();
         for listen in listen {
-            if listen.owner.is_some() || listen.group.is_some() {
+            if !binds_others && (listen.owner.is_some() || listen.group.is_some()) {
                 mistakes.push(format!(
                     "SocketPassed: {}: owner= and group= have no effect on a socket that the service manager passes; set SocketUser= and SocketGroup= in its unit",
                     listen.address
@@ -119,23 +141,26 @@ impl InheritedSockets {
                 (Ok(stream), Ok(udp)) => (stream, udp),
                 (Err(why), _) | (_, Err(why)) => return Err(why.to_string()),
             };
-            if stream.is_empty() {
+            if binds_others {
+                // What is missing is bound by this process.
+            } else if stream.is_empty() {
                 let fits = |bound: &BoundAddress| bound.is_stream_of(&listen.address).is_some();
                 mistakes.push(self.missing_socket_message(&listen.address, "ListenStream", fits));
             } else if listen.http3 && udp.is_empty() {
                 let fits = |bound: &BoundAddress| bound.is_udp_of(&listen.address).is_some();
                 mistakes.push(self.missing_socket_message(&listen.address, "ListenDatagram", fits));
             }
+            let some = |sockets: Vec<OwnedFd>| (!sockets.is_empty()).then(|| Rc::new(sockets));
             all.push(ListenSockets {
-                stream: Rc::new(stream),
-                udp: listen.http3.then(|| Rc::new(udp)),
+                stream: some(stream),
+                udp: some(udp),
             });
         }
-        for (socket, _) in self
-            .sockets
-            .iter()
-            .zip(&taken)
-            .filter(|(_, taken)| !**taken)
+        let free = taken.iter().enumerate().filter(|(_, taken)| !**taken);
+        let mut unused: Vec<usize> = free.map(|(number, _)| number).collect();
+        for socket in unused
+            .extract_if(.., |number| !self.sockets[*number].is_of_takeover())
+            .map(|number| &self.sockets[number])
         {
             let how = match socket.bound {
                 BoundAddress::Udp(..) => "add `http3` to the `listen` of that port",
@@ -147,8 +172,17 @@ impl InheritedSockets {
             ));
         }
         match mistakes.is_empty() {
-            true => Ok(all),
+            true => Ok(AssignedSockets { each: all, unused }),
             false => Err(mistakes.join("\n")),
+        }
+    }
+
+    /// Closes sockets of a takeover, so that the kernel gives their connections to the old server. Their descriptors
+    /// remain, because an upgrade passes all descriptors on under their numbers.
+    pub fn close(&self, numbers: &[usize]) {
+        for number in numbers {
+            // Ends a socket that listens, although it has no connection (tcp_disconnect() in net/ipv4/tcp.c).
+            let _ = shutdown(&self.sockets[*number].socket, Shutdown::Both);
         }
     }
 
@@ -270,12 +304,26 @@ impl InheritedSocket {
     fn take(number: i32, name: String) -> Result<InheritedSocket, String> {
         let socket = sys::take_inherited(number).map_err(|error| error.to_string())?;
         let bound = bound_address(&socket)?;
-        adopt_socket(&socket).map_err(|error| format!("cannot listen on it: {error}"))?;
-        Ok(InheritedSocket {
+        let inherited = InheritedSocket {
             socket,
             bound,
             name,
-        })
+        };
+        if !inherited.is_closed() {
+            adopt_socket(&inherited.socket)
+                .map_err(|error| format!("cannot listen on it: {error}"))?;
+        }
+        Ok(inherited)
+    }
+
+    /// Returns whether `howdah takeover` has passed it.
+    fn is_of_takeover(&self) -> bool {
+        self.name == TAKEOVER
+    }
+
+    /// Returns whether it was closed, perhaps by the program before an upgrade.
+    fn is_closed(&self) -> bool {
+        self.is_of_takeover() && matches!(sockopt::socket_acceptconn(&self.socket), Ok(false))
     }
 
     /// Returns the unit of the socket, as far as the manager passes its name.
@@ -358,11 +406,11 @@ mod tests {
             (tcp.into(), "http.socket"),
             (udp.into(), "http3.socket"),
         ]);
-        let assigned = both.assign(&[&listen]).unwrap();
+        let assigned = both.assign(&[&listen]).unwrap().each;
         let [ListenSockets { stream, udp }] = &assigned[..] else {
             panic!("{assigned:?}");
         };
-        let kinds = [stream, udp.as_ref().unwrap()].map(|sockets| {
+        let kinds = [stream.as_ref().unwrap(), udp.as_ref().unwrap()].map(|sockets| {
             assert_eq!(sockets.len(), 1);
             sockopt::socket_type(&sockets[0]).unwrap()
         });
@@ -383,11 +431,13 @@ mod tests {
             sockopt::set_socket_reuseport(&socket, true).unwrap();
             socket
         };
+        let listening = |socket: &OwnedFd| rustix::net::listen(socket, 1).unwrap();
         let first = socket();
         rustix::net::bind(&first, &"[::]:0".parse::<SocketAddr>().unwrap()).unwrap();
         let address = SocketAddr::try_from(getsockname(&first).unwrap()).unwrap();
         let second = socket();
         rustix::net::bind(&second, &address).unwrap();
+        [&first, &second].into_iter().for_each(listening);
         let inode = |socket: &OwnedFd| rustix::fs::fstat(socket).unwrap().st_ino;
         let inodes = [inode(&first), inode(&second)];
 
@@ -396,8 +446,14 @@ mod tests {
         let ipv4 = ListenSettings::at(ListenAddress::Tcp(ipv4));
         let ipv6 = ListenSettings::at(ListenAddress::Tcp(address));
         let assigned = |listen: &[&ListenSettings]| -> Vec<Vec<u64>> {
-            let assigned = sockets.assign(listen).unwrap();
-            let inodes = |one: &ListenSockets| one.stream.iter().map(inode).collect();
+            let assigned = sockets.assign(listen).unwrap().each;
+            let inodes = |one: &ListenSockets| {
+                one.stream
+                    .iter()
+                    .flat_map(|all| all.iter())
+                    .map(inode)
+                    .collect()
+            };
             assigned.iter().map(inodes).collect()
         };
         let each = [vec![inodes[0]], vec![inodes[1]]];

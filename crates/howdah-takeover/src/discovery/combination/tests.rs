@@ -26,6 +26,7 @@ fn server(kind: ServerKind, listens: &[&str]) -> FoundServer {
             configuration: PathBuf::new(),
             user: None,
             unit: None,
+            environment: Vec::new(),
             listeners: listens.iter().map(listener).collect(),
             loaded: LoadedConfiguration::default(),
         },
