@@ -1,13 +1,13 @@
 //! Turns windows into rows: the figures of each stack on each page at each level, and what can be concluded from them.
 //! The result is data, and its serialised form is the JSON of `howdah compare`; [`crate::report`] shows it.
 
+use howdah_bench::histogram::Histogram;
 use howdah_bench::report::ab::AbFigures;
 use howdah_bench::report::figures::{self, Figures};
 use howdah_bench::report::{formatting, judge};
 use howdah_bench::run::{Machine, Run};
-use howdah_bench::histogram::Histogram;
-use howdah_bench::stats::{mean, quantile};
 use howdah_bench::stats::paired::{Judgement, JudgementSettings};
+use howdah_bench::stats::{mean, quantile};
 use serde::{Deserialize, Serialize};
 
 use crate::adjust::holm_adjust;
