@@ -53,15 +53,15 @@ pub enum Pass {
     Rule,
     /// Programs may interpret the path differently: it has `//`, `/./`, an encoded slash, a NUL or a line end.
     AmbiguousPath,
-    /// With preset `rfc`, scripts would see an unusual spelling of the URL: capitals in the host, or a full URL.
+    /// With `cache = "rfc"`, scripts would see an unusual spelling of the URL: capitals in the host, or a full URL.
     AmbiguousUrl,
-    /// With preset `rfc`, responses to HTTP/1.0 requests are not stored, because scripts can see the protocol.
+    /// With `cache = "rfc"`, responses to HTTP/1.0 requests are not stored, because scripts can see the protocol.
     OldProtocol,
-    /// With preset `rfc`, a header such as `X-Forwarded-Host` names another URL, from which scripts may build links.
+    /// With `cache = "rfc"`, a header such as `X-Forwarded-Host` names another URL, from which scripts may build links.
     ForwardedUrl,
-    /// The client accepts only JSON; or, with preset `rfc`, it claims to process ESI tags (`Surrogate-Capability`).
+    /// The client accepts only JSON; or, with `cache = "rfc"`, it claims to process ESI tags (`Surrogate-Capability`).
     OtherRepresentation,
-    /// The headers disagree whether the browser is a mobile one, which decides about pages with `cache_vary_mobile`.
+    /// With `cache_vary_mobile`, the headers of the request disagree about whether the browser is mobile.
     UnclearBrowser,
     /// The request asks to upgrade the connection.
     Upgrade,

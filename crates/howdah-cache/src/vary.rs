@@ -1,6 +1,6 @@
-//! What shared pages vary by that is not one whole request header: the values of some cookies (`cache_vary_cookies`), and
-//! whether the browser is a mobile one (`cache_vary_mobile`). Both have names among the names of headers, so the stores
-//! treat them like the members of `Vary`. No header has such a name.
+//! What shared pages vary by besides whole request headers: the values of some cookies (`cache_vary_cookies`), and
+//! whether the browser is a mobile one (`cache_vary_mobile`). Each of them has a name in the list of header names, so
+//! the stores treat it like a member of `Vary`. No header can have such a name.
 //!
 //! A page is always stored under the values of the request that it was rendered for. A render for the cache has exactly
 //! the cookies of its key, so a visitor who sends a made-up value can neither get a page that was made for another value
@@ -34,7 +34,8 @@ impl VaryRules {
         cookies.chain(self.mobile.then(|| MOBILE.to_vec()))
     }
 
-    /// Returns the value of `Vary` that tells caches in front what every page varies by; `None` if nothing.
+    /// Returns the value of `Vary` that tells caches in front what every page varies by; `None` if there is no such
+    /// thing.
     pub fn header_value(&self) -> Option<&'static str> {
         match (!self.cookies.is_empty(), self.mobile) {
             (true, true) => Some("Cookie, User-Agent, Sec-CH-UA-Mobile"),

@@ -1,6 +1,6 @@
-//! Fills in options that a site omits although the application in its root needs them. Files that the application
-//! closes are closed, because an open log or draft goes unnoticed. For the rest (a front controller, the right root)
-//! there is only advice. `recognise` knows what applications need.
+//! Fills in options that a site omits although the application in its root needs them. Files that the application must
+//! not expose are refused, because nobody notices an exposed log or draft. For the rest (a front controller, the right
+//! root) there is only advice. `recognise` knows what applications need.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ use howdah_site::site::recognise::{Recognised, recognise};
 use super::reader::{ConfigSection, Validation};
 use super::site_options::default_site;
 
-/// Closes the files that the application in the root of `site` closes, and adds advice about what else it needs.
+/// Refuses the files that the application in the root of `site` must not expose, and adds advice about what else it
+/// needs.
 pub fn close_and_advise(
     section: &ConfigSection<'_>,
     site: &mut SiteConfig,

@@ -295,7 +295,8 @@ fn purge_access(section: &ConfigSection<'_>) -> PurgeAccess {
 /// its ESI and its crawler. `combine` is never announced: with it, the plugin writes tags that request several fragments
 /// at once with POST.
 ///
-/// Other sites announce OpenLiteSpeed, an edition without ESI, because a page whose tags nothing processes has holes.
+/// Other sites announce OpenLiteSpeed, an edition without ESI: if nothing processed the plugin's tags, its pages would
+/// lack parts.
 fn announce_litespeed_cache(site: &mut SiteConfig) {
     let rules = site.cache.as_ref().map(|cache| &cache.rules);
     let variables: &[(&str, &str)] = match rules.is_some_and(CacheRules::has_litespeed_esi) {

@@ -565,14 +565,14 @@ options! {
             "Cookies that do not change any page. A `*` at the end of a name stands for any ending. Any other unknown cookie bypasses the cache (`UnknownCookie`).",
             "Useful for consent banners and similar scripts.";
         "cache_vary_cookies": OptionKind::Texts, "" => cache!(rules.vary.cookies),
-            "Cookies whose values pages show, such as a currency or a language. The cache stores a page once for each value. When a script renders such a page for the cache, it sees these cookies and no others. At most four cookies can be named.",
+            "Cookies whose values appear in pages, such as a currency or a language. The cache stores a page once for each value. When a script renders such a page for the cache, it sees these cookies and no others. At most four cookies can be named.",
             "Useful for shops with several currencies. Never name a cookie that identifies a visitor.";
         "cache_vary_mobile": OptionKind::OnOff, "off" => cache!(rules.vary.mobile),
-            "Store pages for mobile browsers separately. Howdah recognises these browsers as WordPress' `wp_is_mobile()` does, and sets `LSCACHE_VARY_VALUE` to `ismobile` in `$_SERVER` for them.",
-            "Useful for sites that send other pages to mobile browsers, and for \"Cache Mobile\" of the LiteSpeed Cache plugin.";
+            "Store pages for mobile browsers separately. Howdah recognises these browsers in the same way as WordPress' `wp_is_mobile()`, and sets `LSCACHE_VARY_VALUE` to `ismobile` in `$_SERVER` for them.",
+            "Useful for sites that send different pages to mobile browsers, and for \"Cache Mobile\" of the LiteSpeed Cache plugin.";
         "cache_ignore_query": OptionKind::Texts, "" => cache!(rules.ignore_query),
             "Query parameters that do not change any page. When Howdah renders a page for the cache, the script does not see them.", "Useful for advertising campaigns with their own parameters.";
-        "cache_never": OptionKind::Texts, "", "Beginnings of URL paths, in decoded form. Pages whose paths begin so are never cached.", "Useful for accounts and carts.";
+        "cache_never": OptionKind::Texts, "", "Beginnings of URL paths, in decoded form. Pages whose paths have such a beginning are never cached.", "Useful for accounts and carts.";
         "cache_ignore_writes": OptionKind::Texts, "" => cache!(ignore_writes),
             "Database tables to which a write does not change any page (a `*` may stand at either end of a name), and functions of PostgreSQL that do not write, in the form `name()`.", "Useful for counters and sessions that no preset knows.";
         "cache_flush_on_write": OptionKind::OnOff, "on" => cache!(flush_on_write),
@@ -616,8 +616,8 @@ options! {
     }
     "site.private" ANY {
         "cookies": OptionKind::Texts, "",
-            "The cookies that identify a visitor (`*` at the end matches all cookies that begin so). By default, these are the cookies that the preset knows, such as `wordpress_logged_in*` for WordPress and `PHPSESSID` for an unknown application. A value that identifies a visitor is at least 16 bytes long.",
-            "Needed for sessions with a name of their own.";
+            "The cookies that identify a visitor (a `*` at the end of a name stands for any ending). By default, these are the cookies that the preset knows, such as `wordpress_logged_in*` for WordPress and `PHPSESSID` for an unknown application. A value that identifies a visitor is at least 16 bytes long.",
+            "Needed if your sessions use a cookie that the preset does not know.";
     }
     "site.rule" ANY {
         "path": OptionKind::Text, "", "Matches exactly this path.", "Useful for single pages.";

@@ -191,7 +191,7 @@ fn recognised_site(
             chosen.extend(found.report_lines());
             if top.has("recognise") && !found.has_rules() {
                 let message = format!(
-                    "recognise: there is no application that Howdah knows in {}, so no files of an application are refused and no uploaded script is; write `deny` for what must not be sent or run",
+                    "recognise: {} contains no application that Howdah knows, so Howdah refuses neither private files of an application nor uploaded scripts; write `deny` for what must not be sent or run",
                     directory.display()
                 );
                 top.file().advise(top.place_of("recognise"), message);
@@ -318,7 +318,7 @@ fn site(
     });
     let mut site = if section.is_on("recognise") {
         // The front controller is set first, because it influences what is recognised about the routing in the root, and
-        // so are the extensions of scripts, because uploads with these are closed.
+        // so are the extensions of scripts, because uploads with these are refused.
         let extensions = section.texts("php_extensions").into_iter();
         let usual = SiteConfig {
             front_controller: front_controller(section),

@@ -98,7 +98,7 @@ fn lock(directory: &Path) -> Result<SwitchLock, String> {
     match SwitchLock::try_take(directory) {
         Ok(Some(lock)) => Ok(lock),
         Ok(None) => Err(format!(
-            "SwitchInProgress: a switch, or another plan, is at work in {}; wait for its end",
+            "SwitchInProgress: another command is switching or making a plan in {}; wait until it has ended",
             directory.display()
         )),
         Err(failure) => Err(format!("CannotWrite: {}", failure.message)),

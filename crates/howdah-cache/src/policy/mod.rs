@@ -131,7 +131,7 @@ impl CacheRules {
     }
 
     /// Returns whether scripts find a LiteSpeed cache with ESI: the site allows the URLs of the plugin's fragments,
-    /// stores what is a visitor's own, and renders shared pages for nobody in particular.
+    /// stores private pages, and renders shared pages without the data of any visitor.
     pub fn has_litespeed_esi(&self) -> bool {
         let esi = self.esi.as_ref();
         self.scheme == CacheScheme::CleanRoom

@@ -17,7 +17,7 @@ pub struct RequestGate<'r> {
     is_fragment: bool,
     /// Whether the response is looked for among the visitor's own, whose keys contain the cookies.
     is_private: bool,
-    /// The cookies by which pages vary that the request has, as positions in `vary.cookies`.
+    /// The cookies of the request by which pages vary, as positions in `vary.cookies`.
     vary_cookies: Vec<usize>,
     /// The name of the cookie that caused the bypass, as PHP reads it.
     pub cookie: Option<Vec<u8>>,

@@ -17,8 +17,8 @@
 /* Returns the decimal number at the start of `text`, after blanks and a sign, and sets `end` to what follows it. A
  * number beyond int is INT_MAX or its negative.
  *
- * The shim calls neither strtol() nor atoi(): the headers of glibc 2.38 and newer make both a function that older
- * versions lack, and the library must load on these, too. */
+ * The shim calls neither strtol() nor atoi(): the headers of glibc 2.38 and newer replace both by functions that
+ * older versions lack, and the library must load on these, too. */
 static inline int howdah_number(const char *text, const char **end)
 {
 	text += strspn(text, " \t\n\v\f\r");

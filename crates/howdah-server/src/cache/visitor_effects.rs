@@ -22,7 +22,7 @@ pub struct VisitorEffects {
     opened_session: AtomicBool,
     /// Whether the head of the response has been read, so it is known whether the response may be stored.
     has_head: AtomicBool,
-    /// Whether the head of the response lets it be stored for its visitor, so making it changes nothing.
+    /// Whether the head of the response lets it be stored for its visitor, which means that its script changes nothing.
     is_storable: AtomicBool,
     /// The first event that forbids storing the page for its visitor.
     forbidden: OnceLock<Cause>,

@@ -95,9 +95,9 @@ pub fn url_keys(
 
 impl WriteInvalidation {
     /// Invalidates pages: before the response is sent, so the writer never reads an older page, and again when nothing
-    /// runs for the request any more. If the script has responded with a client error, nothing was written. After a
-    /// server error, data may have been written; so it may if the script has not responded, whatever status the client
-    /// gets or would have got.
+    /// runs for the request any more. If the script has responded with a client error, nothing was written. Data may
+    /// have been written if the script has responded with a server error, or has not responded at all, whatever status
+    /// the client gets or would have got.
     pub fn apply(&self, part: &SiteCache) {
         // RFC 9111 §4.4 requires this for the URL only after a non-error status.
         let is_refused = match self.status {

@@ -69,9 +69,9 @@ impl Http1Connection {
         self.driver.is_some() && self.sender.is_ready()
     }
 
-    /// Notices whether the server has closed the connection, which no task waits for.
+    /// Notices whether the server has closed the connection. No task is woken by that.
     fn note_end(&mut self) {
-        // The look succeeds even if the task should yield: a request on a closed connection may fail.
+        // This also works if the task should yield; otherwise a request could be sent on a closed connection, and fail.
         let look = pin!(unconstrained(poll_fn(|cx| {
             self.drive(cx);
             Poll::Ready(())

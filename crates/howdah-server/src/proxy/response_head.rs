@@ -20,7 +20,7 @@ impl InterimResponses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Collects those to `request`.
+    /// Collects the interim responses to `request`.
     pub(super) fn collect<B>(&self, request: &mut Request<B>) {
         let to = self.clone();
         hyper::ext::on_informational(request, move |response| {
@@ -36,7 +36,7 @@ impl InterimResponses {
         });
     }
 
-    /// Returns the oldest.
+    /// Returns the oldest one.
     pub(super) fn take(&self) -> Option<ScriptHead> {
         self.waiting().pop_front()
     }

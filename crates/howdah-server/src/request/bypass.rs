@@ -111,8 +111,8 @@ impl<'a> BypassContext<'a> {
         self.effects.clone()
     }
 
-    /// Notes what the run writes, as far as its request tells. A small form body may show that it changes no page. Called
-    /// before the run starts.
+    /// Notes what the run writes, as far as the request shows it. A small form body may show that the run changes no
+    /// page. Called before the run starts.
     pub fn note_write(&self, body: &ScriptBody) {
         let RequestContext {
             request,

@@ -233,7 +233,7 @@ impl CacheRequest<'_> {
     }
 
     /// Purges the older page if the application's response, which may not be stored for this reason, shows that there
-    /// is no such page any more. What this request alone has caused shows nothing.
+    /// is no such page any more. Reasons that lie in this request alone show nothing.
     fn purge_older_page(&self, why: Pass) {
         if self.stale.is_some() && !why.is_temporary() && !why.is_from_request() {
             self.part.purge_url(&self.key);

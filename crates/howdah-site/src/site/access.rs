@@ -58,8 +58,8 @@ pub(crate) enum Purpose {
 /// What named a path, and therefore which checks have already been made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NamedBy<'a> {
-    /// The client named exactly this path: `deny`, the files that the application closes, the rules and the list of
-    /// names that are never sent have been checked for it.
+    /// The client named exactly this path: `deny`, the files that are refused for the application, the rules and the
+    /// list of names that are never sent have been checked for it.
     ByClient,
     /// The client, with `PATH_INFO` behind it: `deny` and the rules have been checked for the longer path. `rules` is
     /// how many rules have been checked.
@@ -292,7 +292,7 @@ impl Site {
         self.denials.is_match(path)
     }
 
-    /// Returns whether the recognised application closes the file at `path`.
+    /// Returns whether the file at `path` is refused for the recognised application.
     pub(super) fn denies_file(&self, path: &[u8]) -> bool {
         self.file_denials.is_match(path)
     }

@@ -1,5 +1,5 @@
-//! All patterns of `deny`, or of the files that an application closes, in one automaton. Every request is checked against them, and an application has dozens. One
-//! pass over the path is enough, whatever their number.
+//! All patterns of `deny`, or of the files that are refused for an application, in one automaton. Every request is
+//! checked against them, and an application has dozens. One pass over the path is enough, whatever their number.
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 

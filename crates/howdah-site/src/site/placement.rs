@@ -78,8 +78,8 @@ impl<'c> ApplicationPlacement<'c> {
         }
     }
 
-    /// Closes the files of a glob, or of a regular expression if the text begins with `^`. A glob that ends in `**.php`
-    /// means scripts of every extension.
+    /// Refuses the files that a glob matches, or a regular expression if the text begins with `^`. A glob that ends in
+    /// `**.php` matches scripts with any extension of PHP.
     fn refuse(&mut self, text: &str) {
         let text = match text.strip_prefix('^') {
             Some(rest) => format!("^{}{rest}", regex::escape(&self.folder)),
@@ -167,7 +167,7 @@ impl<'c> ApplicationPlacement<'c> {
         });
     }
 
-    /// Adds a rule by which the application does not respond for files that are missing below `prefix`.
+    /// Adds a rule so that the application does not run for files that are missing below `prefix`.
     fn send_only_files_below(&mut self, prefix: &str) {
         let prefix = self.path(prefix);
         self.rules.push(format!(
@@ -198,7 +198,7 @@ impl<'c> ApplicationPlacement<'c> {
     fn redirect_clients(&mut self, redirect: &LayoutRedirect, user_agent: &str) {
         let (from, to) = (self.path(redirect.from), self.path(redirect.to));
         self.rules.push(format!(
-            "{from} is redirected to {to} for the clients {user_agent}"
+            "{from} is redirected to {to} for clients whose User-Agent is {user_agent}"
         ));
         let test = ValueTest::parse(user_agent).expect("a test places every layout");
         let action = RuleAction::Redirect {

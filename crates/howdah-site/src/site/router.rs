@@ -168,11 +168,12 @@ impl Site {
         Some(RouteAction::refused(Refusal::Denied))
     }
 
-    /// Refuses the request if the recognised application closes the path. The response does not depend on whether the
-    /// file exists, so no client can search for the names of logs or backups. But if the first directory of the path
-    /// does not exist, nothing can be closed there, and the application may have a page at the path: `/logs/today`,
-    /// although a directory `/logs` would be closed. The same holds for the routes behind a script, which are pages:
-    /// `/index.php/logs/today`. If a request leads to a closed file in any other way, `Site::admit` refuses it.
+    /// Refuses the request if files at its path are refused for the recognised application. The response does not
+    /// depend on whether the file exists, so no client can search for the names of logs or backups. But if the first
+    /// directory of the path does not exist, there is nothing to protect, and the application may have a page at the
+    /// path: `/logs/today`, although a directory `/logs` would be refused. The same holds for the routes behind a
+    /// script, which are pages: `/index.php/logs/today`. If a request leads to a refused file in any other way,
+    /// `Site::admit` refuses it.
     fn denied_file(&self, tree: &FileView, walk: &RoutingState<'_>) -> Option<RouteAction> {
         let path = walk.path.as_bytes();
         if !self.denies_file(path) {

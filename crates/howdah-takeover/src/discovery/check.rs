@@ -73,7 +73,7 @@ fn message(line: &str, succeeded: bool) -> Option<Finding> {
     if succeeded || line.starts_with(' ') || line.is_empty() {
         return None;
     }
-    let remedy = "Howdah does not start with this configuration: mend what the message names, then make the plan again.";
+    let remedy = "Howdah does not start with this configuration: correct what the message names, then make the plan again.";
     if let Some(message) = line.strip_prefix("howdah: ") {
         let is_count = message.ends_with(" mistake") || message.ends_with(" mistakes");
         let found = finding(

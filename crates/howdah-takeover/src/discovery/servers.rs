@@ -23,7 +23,7 @@ pub struct FoundServer {
     pub paths: ConfigurationPaths,
     /// The processes that the server has started.
     pub workers: Vec<Process>,
-    /// When it has loaded its configuration: at first, when its main process started.
+    /// When it last loaded its configuration; before the first reload, when its main process started.
     pub loaded_at: SystemTime,
     /// Whether it continues to serve after the switch, behind Howdah.
     pub stays: bool,
@@ -225,8 +225,8 @@ fn server(
     })
 }
 
-/// Returns the unit whose main process the server is, and adds a finding if systemd runs and there is none: then the switch
-/// can neither stop nor disable the server.
+/// Returns the unit whose main process the server is. Adds a finding if systemd runs and there is no such unit, because
+/// the switch can then neither stop nor disable the server.
 fn own_unit(process: &Process, kind: ServerKind, findings: &mut Findings) -> Option<String> {
     if !systemd_runs() {
         return None;
@@ -243,8 +243,8 @@ fn own_unit(process: &Process, kind: ServerKind, findings: &mut Findings) -> Opt
         findings.add(
             Severity::Risk,
             "ServerWithoutUnit",
-            format!("{name} (process {pid}) is not the main process of a unit of systemd{elsewhere}"),
-            "The switch does not stop it. After the switch, make sure that nothing starts it with the machine, and let `howdah takeover resume` run at the start.",
+            format!("{name} (process {pid}) is not the main process of any systemd unit{elsewhere}"),
+            "The switch does not stop it. After the switch, make sure that the machine does not start it again, and that `howdah takeover resume` runs when the machine starts.",
         );
     }
     own

@@ -107,7 +107,7 @@ impl Baseline {
             rounds.forget(&failed);
             self.unwatched.extend(failed);
         }
-        // So many or so slow sites that some were not requested at all.
+        // If there are many sites, or slow ones, some were not requested at all.
         let (probes, missed): (Vec<Probe>, Vec<Probe>) = alive
             .into_iter()
             .partition(|probe| responded.contains(&probe.site));

@@ -112,8 +112,8 @@ impl SharedPort {
         }
     }
 
-    /// Returns copies of those of the old server's sockets that it still has. After a reload that removes an address, or
-    /// workers with sockets of their own, some are gone.
+    /// Returns copies of those of the old server's sockets that it still has. Some are gone after a reload that removes
+    /// an address, or that removes workers with sockets of their own.
     ///
     /// # Errors
     /// `PortNotShared` if a copy is refused.
@@ -206,7 +206,7 @@ impl SharedPort {
         }
     }
 
-    /// Returns the choice of Howdah's sockets, which follow `old` sockets of the old server.
+    /// Returns how the kernel chooses among Howdah's sockets, which follow `old` sockets of the old server.
     fn howdah_choice(&self, old: u32) -> SocketChoice {
         match self.takes_both_families() {
             // Howdah uses the first of two such sockets for IPv4 (`service_manager_sockets`).
@@ -228,7 +228,7 @@ impl SharedPort {
     }
 
     /// Lets a server get all new connections. Does nothing if the old server has exited or no longer listens at the
-    /// address, because then there is no choice.
+    /// address, because then no other server can get them.
     ///
     /// # Errors
     /// `PortNotShared` if the system refuses.

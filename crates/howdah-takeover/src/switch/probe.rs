@@ -54,8 +54,8 @@ pub struct ProbeRounds {
     waiting: VecDeque<Probe>,
 }
 
-/// Returns a probe for each site of the plan that has a TCP address. Their sites have different names: two sites may have
-/// the same one in the plan, such as one that only redirects to the other.
+/// Returns a probe for each site of the plan that has a TCP address. The probes have different names, even if
+/// two sites have the same name in the plan, for example because one only redirects to the other.
 pub fn probes(plan: &Plan) -> Vec<Probe> {
     let mut names = BTreeSet::new();
     let probes = plan.sites.iter().filter_map(Probe::of).map(|mut probe| {
@@ -211,7 +211,7 @@ impl ProbeRounds {
                 results.push(result);
             }
         }
-        // A front page that was requested late has not had its time.
+        // A front page that was requested late has not had the full time to respond.
         for (begun, probe) in sent.pending.into_iter().rev() {
             match begun.elapsed() + TICK >= TIMEOUT {
                 true => {

@@ -33,7 +33,7 @@ impl ProcessIdentity {
         ProcessIdentity::of(self.pid) == Some(self)
     }
 
-    /// Returns the identity of a process that had this id and has exited: no process starts so late.
+    /// Returns an identity with this id that no running process can have, because no process starts so late.
     pub fn exited(self) -> ProcessIdentity {
         ProcessIdentity {
             started: u64::MAX,

@@ -117,11 +117,11 @@ pub fn remaining_work(state: &SwitchState, plan: &Plan, directory: &Path) -> Vec
         .collect();
     lines.push(match state.is_managed() {
         true => format!(
-            "{} starts Howdah with the machine; to return to the old servers, run `howdah takeover rollback --dir {directory}`",
+            "{} starts Howdah when the machine starts; to return to the old servers, run `howdah takeover rollback --dir {directory}`",
             service::UNIT
         ),
         false => format!(
-            "let your init system run `howdah takeover resume --dir {directory}`, which starts Howdah with the machine"
+            "let your init system run `howdah takeover resume --dir {directory}` when the machine starts; this command starts Howdah"
         ),
     });
     lines

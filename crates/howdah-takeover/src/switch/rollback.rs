@@ -60,7 +60,7 @@ impl Run {
         self.end_with_old_servers(state)
     }
 
-    /// Records that the old servers serve, and lets them serve after the next start of the machine.
+    /// Records that the old servers serve, and lets the machine start them again.
     fn end_with_old_servers(&self, state: &mut SwitchState) -> Result<(), SwitchFailure> {
         let changed = match state.is_managed() {
             true => service::keep_old_servers(&state.units),
@@ -97,7 +97,7 @@ impl Run {
     ) -> Result<(), SwitchFailure> {
         self.progress
             .line(&format!("{failure}; Howdah serves again"));
-        // In this phase, `rollback` repeats no request, and it ends when it sees the failure.
+        // In this phase, the command `rollback` does not repeat its request, and it ends when it sees the failure.
         self.lock.clear_rollback_request();
         let started = self.start_howdah(state);
         let started = started.and_then(|()| self.direct_all(state, Recipient::Howdah));

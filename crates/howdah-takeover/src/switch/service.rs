@@ -83,7 +83,7 @@ pub fn keep_howdah(units: &[OldUnit]) -> Result<(), SwitchFailure> {
     units.try_for_each(|unit| systemctl(&["disable", "--now", &unit.name]))
 }
 
-/// Lets those old servers serve after the next start of the machine that did so before the switch.
+/// Lets the machine start the old servers that it also started before the switch.
 ///
 /// # Errors
 /// `ServiceNotChanged`. The other units are changed nevertheless.

@@ -33,7 +33,7 @@ pub enum Phase {
     Starting,
     /// Howdah gets all new connections and is compared with the old servers, which run without work.
     Watching,
-    /// The watch has passed. The services of the machine are being changed, so Howdah is started with the machine.
+    /// The watch has passed. The services of the machine are being changed, so Howdah starts when the machine starts.
     Keeping,
     /// The switch is complete.
     Kept,
@@ -241,8 +241,8 @@ impl SwitchState {
         !self.units.is_empty()
     }
 
-    /// Returns whether the machine has been started again since the switch began, or since this was asked last. Then all
-    /// processes of the state have exited, and their ids may mean others.
+    /// Returns whether the machine has been started again since the switch began, or since this was asked last. If so,
+    /// all processes in the state have exited, and their ids may belong to other processes.
     pub fn enter_present_boot(&mut self) -> bool {
         let boot = boot_id();
         if self.boot == boot {

@@ -193,7 +193,7 @@ fn howdah_serves_if_an_old_server_does_not_start_and_binds_addresses_itself() {
     assert!(!machine.directory().join("rollback.requested").exists());
     assert!(resume.is_running());
 
-    // The next Howdah has the address of nginx and an additional one for itself, and that of Apache with Apache.
+    // The next Howdah alone has the address of nginx and an additional one. It shares that of Apache with Apache.
     let added = howdah_machine::ports::free_address().unwrap();
     let file = machine.directory().join("sites.d/nginx0.toml");
     let text = std::fs::read_to_string(&file).unwrap();

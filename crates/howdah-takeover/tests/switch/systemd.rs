@@ -124,7 +124,7 @@ fn unit_of_another_program_is_not_touched() {
     assert!(!asked.iter().any(|line| line.contains("ssh")), "{asked:?}");
     assert!(machine.nginx.is_running());
     assert_eq!(machine.server(), "howdah");
-    // A reload takes nginx's address away, which must not keep Apache's address from it.
+    // After a reload, nginx no longer listens at its address. Apache must get its own address back nevertheless.
     let elsewhere = free_address().unwrap().to_string();
     let file = machine.path("nginx.conf");
     let text = fs::read_to_string(&file).unwrap();

@@ -96,7 +96,7 @@ pub struct BoundListeners {
     udp_is_in_use: bool,
     /// The sockets that a service manager has bound, which are used in place of our own.
     inherited: Option<Rc<InheritedSockets>>,
-    /// The numbers of those of them that are not used any more.
+    /// The numbers of those inherited sockets that are no longer used.
     unused: Vec<usize>,
 }
 

@@ -229,8 +229,8 @@ impl<'a> ComposedRun<'a> {
         first.find_map(|list| list.front().filter(|include| include.number == *number))
     }
 
-    /// Returns whether the next fragment has yet to be polled, without which it cannot wake the task. If it has not been
-    /// requested, the turn is over, and the task has been woken.
+    /// Returns whether the next fragment has been requested but not polled yet. It cannot wake the task before it has
+    /// been polled. If it has not even been requested, the turn is over, and the task has been woken.
     fn has_unpolled_fragment(&self) -> bool {
         self.next_fragment().is_some_and(|include| {
             matches!(&include.state, IncludeState::Requested { fragment, .. } if !fragment.has_begun())

@@ -155,7 +155,7 @@ fn shown(url: &[u8]) -> String {
 
 /// Returns the target of the page that includes the response to a request, if the site's application reads it: the
 /// LiteSpeed Cache plugin makes a fragment for the page that is around it. A response that is stored for others is made
-/// without it.
+/// without this target.
 pub(super) fn including_page(ctx: RequestContext<'_>) -> Option<&[u8]> {
     let scope = ctx.esi?;
     let (_, part) = ctx.page_cache()?;

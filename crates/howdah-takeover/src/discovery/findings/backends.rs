@@ -37,7 +37,7 @@ pub fn report(all: &CombinedConfiguration, findings: &mut Findings) {
             Severity::Risk,
             "PoolSocketDead",
             format!("no FastCGI server accepts connections at {address} (pool {name}): {why}"),
-            "Start the server, or remove the site that uses it: its pages fail now, and will also fail with Howdah.",
+            "Start the server, or remove the site that uses it: the pages of the site fail now, and will also fail with Howdah.",
         );
         found.place = place.cloned();
         findings.push(match sites.next() {
