@@ -13,7 +13,8 @@ use howdah_bench::error::BenchError;
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
 use howdah_bench::plan::{
-    Arrivals, HttpProtocol, LoadTarget, PageLoad, Plan, Spacing, StopLimits, TlsVersion,
+    Arrivals, HttpProtocol, LoadTarget, PageLoad, Plan, RequestTemplate, Spacing, StopLimits,
+    TlsVersion,
 };
 use howdah_bench::run::Run;
 use rustls::pki_types::pem::PemObject;
@@ -403,10 +404,10 @@ async fn answer(
             stream.send_reset(h2::Reason::CANCEL);
         }
         _ => {
-            let body = if body.is_empty() {
-                b"ok".to_vec()
-            } else {
-                body
+            let body = match path.as_str() {
+                "/authority" => request.uri().authority().unwrap().to_string().into_bytes(),
+                _ if body.is_empty() => b"ok".to_vec(),
+                _ => body,
             };
             let mut stream = respond
                 .send_response(response.body(()).unwrap(), false)
@@ -443,6 +444,19 @@ fn http2_counts_are_exact() {
         assert_eq!(run.document.server.as_deref(), Some("h2"));
         assert_eq!(run.document.first_length, Some(2));
     }
+}
+
+#[test]
+fn http2_sends_the_host_header_as_the_authority() {
+    let server = http2_server();
+    let mut plan = http2_plan(&server, "/authority", 1, 2);
+    plan.checks.body = vec![BodyCheck::Contains(server.address.to_string())];
+    assert_eq!(measure(&plan).good(), 2);
+    plan.request
+        .headers
+        .push(("host".to_owned(), RequestTemplate::new("shop.test")));
+    plan.checks.body = vec![BodyCheck::Contains("shop.test".to_owned())];
+    assert_eq!(measure(&plan).good(), 2);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::LabError;
 
 /// The benchmarks that are part of the program, by name. The five of published posts come first; they are measured if
 /// none is named.
-pub const BUILT_IN: [(&str, &str); 9] = [
+pub const BUILT_IN: [(&str, &str); 10] = [
     ("b1", include_str!("../../../benchmarks/b1.toml")),
     ("b2", include_str!("../../../benchmarks/b2.toml")),
     ("b3", include_str!("../../../benchmarks/b3.toml")),
@@ -25,6 +25,7 @@ pub const BUILT_IN: [(&str, &str); 9] = [
         include_str!("../../../benchmarks/cache-miss.toml"),
     ),
     ("web", include_str!("../../../benchmarks/web.toml")),
+    ("visit", include_str!("../../../benchmarks/visit.toml")),
 ];
 
 /// The access logs of the benchmarks that are part of the program, by the name in their files.

@@ -87,10 +87,13 @@ pub fn set_visitors(plan: &mut Plan, visitors: u32) {
     };
 }
 
-/// Returns the plan of a page load without the page's assets, with the check of the page's body.
+/// Returns the plan of a page load without the page's assets, with the check of the page's body, which is requested
+/// without compression for that.
 pub fn first_page(page: &SuitePage, plan: &Plan) -> Plan {
     let mut first = plan.clone();
     first.targets.truncate(1);
+    let headers = &mut first.request.headers;
+    headers.retain(|(name, _)| !name.eq_ignore_ascii_case("accept-encoding"));
     first.page_load = None;
     first.connection.streams = 1;
     first.checks.body = vec![BodyCheck::Contains(page.contains.clone())];

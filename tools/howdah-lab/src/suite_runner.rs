@@ -312,6 +312,10 @@ impl ExperimentSubject for SuiteSubject<'_> {
         let clients = visitors.min(self.suite.children);
         suite_page::set_visitors(&mut plan, clients);
         plan.stop = self.budget.warm_up(self.page(cell), clients)?;
+        // Each page load consists of several requests.
+        if let Some(requests) = &mut plan.stop.requests {
+            *requests *= u64::from(suite_page::parts(window));
+        }
         Some(plan)
     }
 

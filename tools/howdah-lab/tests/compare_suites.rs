@@ -91,7 +91,7 @@ fn all_mistakes_of_the_command_line_are_told_at_once() {
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stderr);
     assert!(said.contains("there is no stack `nginx`"), "{said}");
-    assert!(said.contains("b9: neither a benchmark of the program (b1, b2, b3, b4, b5, hello, cache, cache-miss, web) nor a file"), "{said}");
+    assert!(said.contains("b9: neither a benchmark of the program (b1, b2, b3, b4, b5, hello, cache, cache-miss, web, visit) nor a file"), "{said}");
     assert!(!scratch.join("run").exists());
 }
 

@@ -98,7 +98,14 @@ impl<E: StreamExchange> StreamClient<E> {
             UrlScheme::Http => "http",
             UrlScheme::Https => "https",
         };
-        let mut uri = format!("{scheme}://{}", target.authority).into_bytes();
+        let fields = request::fields(plan, target);
+        let mut uri = format!("{scheme}://").into_bytes();
+        let host = fields
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        if let Some((_, value)) = host {
+            value.render(&mut filling, &mut uri);
+        }
         let replayed = self.ticket.replayed.as_deref();
         match replayed {
             // The URL of the command line is where the log's paths begin.
@@ -119,10 +126,10 @@ impl<E: StreamExchange> StreamClient<E> {
             request = request.header("priority", priority.as_str());
         }
         let mut cookie = Vec::new();
-        for (name, value) in request::fields(plan, target) {
+        for (name, value) in fields {
             let mut bytes = Vec::new();
             value.render(&mut filling, &mut bytes);
-            // The authority is in the URI. Headers about the connection are not allowed (RFC 9113 §8.2.2, RFC 9114
+            // The authority is in the URI, and comes from `Host`. Headers about the connection are not allowed (RFC 9113 §8.2.2, RFC 9114
             // §4.2).
             match name.to_ascii_lowercase().as_str() {
                 "host" | "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding"
