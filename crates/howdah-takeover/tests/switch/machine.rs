@@ -256,8 +256,15 @@ pub fn kill_tree(process: ProcessIdentity) {
     let _ = kill_process_group(Pid::from_raw(process.pid as i32).unwrap(), Signal::KILL);
     tree.iter().for_each(|one| one.signal(Signal::KILL));
     wait_until("the exit of killed processes", PATIENCE, || {
-        !tree.iter().any(|one| one.is_alive())
+        !tree
+            .iter()
+            .any(|one| one.is_alive() || has_threads(one.pid))
     });
+}
+
+/// Returns whether threads of a process whose first thread has exited still keep its sockets open.
+fn has_threads(pid: u32) -> bool {
+    fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() > 1)
 }
 
 fn wait_for_port(address: SocketAddr) {
