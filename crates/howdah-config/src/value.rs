@@ -51,7 +51,7 @@ pub enum OptionValue {
     Text(String),
     /// A path that was resolved against the file's directory.
     Path(PathBuf),
-    /// Several strings.
+    /// A list of strings, words or paths as they are written.
     Texts(Vec<String>),
     /// Names and values.
     Pairs(Vec<(String, String)>),

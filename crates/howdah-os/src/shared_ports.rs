@@ -76,33 +76,6 @@ impl HeldProcess {
     }
 }
 
-/// Opens `count` sockets that listen at an address where no other socket listens. Later sockets of the same user may join
-/// them.
-///
-/// # Errors
-/// The error of the system; `EADDRINUSE` if another server listens there.
-pub fn listen_alone(
-    address: SocketAddr,
-    ipv6_only: bool,
-    count: usize,
-) -> io::Result<Vec<OwnedFd>> {
-    let first = unbound(address, ipv6_only)?;
-    bind(&first, &address)?;
-    // Set after binding: otherwise a second server of this user would be admitted without a word.
-    sockopt::set_socket_reuseport(&first, true)?;
-    listen(&first, BACKLOG)?;
-    let address = SocketAddr::try_from(getsockname(&first)?)?;
-    let mut sockets = vec![first];
-    while sockets.len() < count {
-        let socket = unbound(address, ipv6_only)?;
-        sockopt::set_socket_reuseport(&socket, true)?;
-        bind(&socket, &address)?;
-        listen(&socket, BACKLOG)?;
-        sockets.push(socket);
-    }
-    Ok(sockets)
-}
-
 /// Opens `count` sockets that listen beside `present`, the sockets of another server at one address, in the order in
 /// which they began to listen. All new connections continue to go to the sockets of `present` until [`choose`] is
 /// called.
@@ -320,9 +293,24 @@ mod tests {
         }
     }
 
+    /// Opens the sockets of an old server at an address.
+    fn listen_alone(address: &str, count: usize) -> Vec<OwnedFd> {
+        let mut address: SocketAddr = address.parse().unwrap();
+        let mut sockets = Vec::new();
+        for _ in 0..count {
+            let socket = unbound(address, false).unwrap();
+            sockopt::set_socket_reuseport(&socket, true).unwrap();
+            bind(&socket, &address).unwrap();
+            listen(&socket, BACKLOG).unwrap();
+            address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+            sockets.push(socket);
+        }
+        sockets
+    }
+
     #[test]
     fn choice_of_several_sockets_uses_all_of_them_and_no_other() {
-        let old = listen_alone("127.0.0.1:0".parse().unwrap(), false, 2).unwrap();
+        let old = listen_alone("127.0.0.1:0", 2);
         let [new] = listen_beside(&old, 1).unwrap().try_into().unwrap();
         let address = SocketAddr::try_from(getsockname(&new).unwrap()).unwrap();
         for (socket, name) in [(&old[0], &b"a"[..]), (&old[1], b"b"), (&new, b"new")] {
@@ -337,16 +325,8 @@ mod tests {
     }
 
     #[test]
-    fn listen_alone_refuses_an_address_in_use() {
-        let sockets = listen_alone("127.0.0.1:0".parse().unwrap(), false, 1).unwrap();
-        let address = SocketAddr::try_from(getsockname(&sockets[0]).unwrap()).unwrap();
-        let error = listen_alone(address, false, 1).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-    }
-
-    #[test]
     fn choice_by_family_divides_an_address_of_both_families() {
-        let old = listen_alone("[::]:0".parse().unwrap(), false, 1).unwrap();
+        let old = listen_alone("[::]:0", 1);
         let new = listen_beside(&old, 2).unwrap();
         let port = SocketAddr::try_from(getsockname(&new[0]).unwrap())
             .unwrap()
@@ -371,7 +351,7 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        let old = listen_alone("127.0.0.1:0".parse().unwrap(), false, 1).unwrap();
+        let old = listen_alone("127.0.0.1:0", 1);
         // The kernel compares the owners of the sockets, which are those of their inodes.
         fchown(&old[0], Some(Uid::from_raw(65534)), None).unwrap();
         let new = listen_beside(&old, 1).unwrap();

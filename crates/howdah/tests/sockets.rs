@@ -215,7 +215,7 @@ fn sockets_of_a_takeover_need_not_match_the_configuration() {
     let server = ServerUnderTest::start_passed(&scratch, &arguments, sockets);
     let is_served = |address: &str| TcpStream::connect(address).is_ok();
     assert!(is_served(&address) && is_served(&own) && !is_served(&closed));
-    // Its port is then free, and the address is bound anew.
+    // The socket is closed at once, so that the server can bind its address.
     let other = listening().1;
     for (listen, [shared, bound, added]) in [
         ([&*own, &*other], [false, true, true]),

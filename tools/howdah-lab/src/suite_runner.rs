@@ -311,11 +311,8 @@ impl ExperimentSubject for SuiteSubject<'_> {
         let visitors = window.arrivals.connections() / suite_page::parts(window);
         let clients = visitors.min(self.suite.children);
         suite_page::set_visitors(&mut plan, clients);
-        plan.stop = self.budget.warm_up(self.page(cell), clients)?;
-        // Each page load consists of several requests.
-        if let Some(requests) = &mut plan.stop.requests {
-            *requests *= u64::from(suite_page::parts(window));
-        }
+        let connections = plan.arrivals.connections();
+        plan.stop = self.budget.warm_up(self.page(cell), connections)?;
         Some(plan)
     }
 

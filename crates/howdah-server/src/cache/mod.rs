@@ -195,7 +195,7 @@ impl SiteCache {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Purges a page, because the application's latest response shows that it is gone or is no longer for everybody.
+    /// Purges a page after a response that shows that the page no longer exists, or that it may no longer be shared.
     pub(crate) fn purge_url(&self, key: &PageKey) {
         let url = Purge::Url(key.as_bytes().to_vec());
         self.generations.purge(&url, Force::Hard);

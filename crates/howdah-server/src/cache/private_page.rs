@@ -106,7 +106,7 @@ pub(super) fn reason_key(url_key: &[u8]) -> Vec<u8> {
 /// because the tags of the response are processed.
 #[derive(Debug)]
 pub struct OwnHead {
-    /// The head.
+    /// The status and the headers.
     pub script: ScriptHead,
     /// What the head asks of this cache.
     pub wish: PrivateWish,
@@ -263,7 +263,7 @@ pub struct WatchedRun {
     pub run: Box<dyn ScriptRun>,
     /// Whether the tag of the page that includes the response has `cache-control="private"`.
     pub included_as_private: bool,
-    /// The head of the response, once the script has sent it.
+    /// The head of the response, once the script has sent one that asks for the response to be stored.
     pub head: Arc<OnceLock<OwnHead>>,
     /// The copy of the response, if it can be stored.
     pub candidate: Option<Arc<PrivateCandidate>>,
@@ -274,9 +274,10 @@ pub struct WatchedRun {
 impl WatchedRun {
     fn read_head(&self, head: &ScriptHead) {
         let wish = private_wish(&header_slices(&head.headers), self.included_as_private);
-        if wish.lifetime().is_some()
-            && let Some(candidate) = &self.candidate
-        {
+        if wish.lifetime().is_none() {
+            return;
+        }
+        if let Some(candidate) = &self.candidate {
             candidate.copy_body();
         }
         let script = head.clone();

@@ -109,7 +109,7 @@ pub(super) struct PrivateRun {
     /// Whether the tag of the page that includes the response has `cache-control="private"`.
     included_as_private: bool,
     requested: Millis,
-    /// The head of the response, once the script has sent it.
+    /// The head of the response, once the script has sent one that asks for the response to be stored.
     head: Arc<OnceLock<OwnHead>>,
     /// Whether the response is stored, as far as is known before its head is sent.
     judged: OnceLock<Result<(), Pass>>,

@@ -154,7 +154,7 @@ fn access_logs(plan: &Plan) -> impl Iterator<Item = &Path> {
 /// A part of an access log of the old servers that Howdah may have written.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct LogPart {
-    /// The log.
+    /// The path of the log.
     pub path: PathBuf,
     /// The file that had this name.
     pub inode: u64,

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::{FailureName, SwitchFailure};
 use super::process::ProcessIdentity;
+use crate::discovery::sockets::ListeningSockets;
 use crate::plan::{ListenAddress, Plan, ServerKind, SiteAddress};
 
 /// How long to wait until the handshakes that began before a change of the choice are complete. A client whose packets
@@ -291,19 +292,10 @@ pub fn every_port_is_served(ports: &[SharedPort]) -> Result<(), SwitchFailure> {
 pub struct ListeningInodes(HashSet<u64>);
 
 impl ListeningInodes {
-    /// Reads `/proc/net/tcp` and `/proc/net/tcp6`.
+    /// Reads the sockets of this process's network namespace.
     pub fn read() -> ListeningInodes {
-        let mut inodes = HashSet::new();
-        for text in connection_tables() {
-            let lines = text.lines().skip(1).map(|line| line.split_whitespace());
-            let listening = lines.filter_map(|mut fields| {
-                let state = fields.nth(3)?;
-                let inode: u64 = fields.nth(5)?.parse().ok()?;
-                (state == LISTENING).then_some(inode)
-            });
-            inodes.extend(listening);
-        }
-        ListeningInodes(inodes)
+        let sockets = ListeningSockets::read();
+        ListeningInodes(sockets.tcp().map(|(_, inode)| inode).collect())
     }
 
     /// Returns whether all of these sockets listen.

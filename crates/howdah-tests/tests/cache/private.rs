@@ -581,11 +581,11 @@ fn explanation_names_the_visitors_pages_and_why_others_are_not_stored() {
     );
 }
 
-#[test]
-fn without_the_table_nothing_private_is_stored() {
-    let fixture = Fixture::named("private-off")
+/// Starts a server that stores no private pages, and checks that a visitor's requests bypass the cache.
+fn bypassed(name: &str, site: &str) -> Fixture {
+    let fixture = Fixture::named(name)
         .script("app.php", APPLICATION)
-        .site("cache = \"on\"")
+        .site(site)
         .start();
     let ann = log_in(&fixture, "ann");
     for _ in 0..4 {
@@ -595,6 +595,12 @@ fn without_the_table_nothing_private_is_stored() {
             "Howdah; fwd=bypass; detail=SessionCookie"
         );
     }
+    fixture
+}
+
+#[test]
+fn without_the_table_nothing_private_is_stored() {
+    let fixture = bypassed("private-off", "cache = \"on\"");
     assert!(fixture.status()["cache"]["private"].is_null());
 }
 
@@ -679,18 +685,7 @@ fn public_page_with_a_private_fragment_needs_no_php() {
 
 #[test]
 fn dry_run_stores_and_serves_no_private_pages() {
-    let fixture = Fixture::named("private-dry")
-        .script("app.php", APPLICATION)
-        .site("cache = \"dry-run\"\n[site.private]")
-        .start();
-    let ann = log_in(&fixture, "ann");
-    for _ in 0..4 {
-        let response = ask(&fixture, "GET", "/app.php", &ann);
-        assert_eq!(
-            cache_status(&response),
-            "Howdah; fwd=bypass; detail=SessionCookie"
-        );
-    }
+    let fixture = bypassed("private-dry", "cache = \"dry-run\"\n[site.private]");
     let private = &fixture.status()["cache"]["private"];
     assert!(private.is_null() || private["pages"] == 0, "{private}");
 }

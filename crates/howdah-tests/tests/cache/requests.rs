@@ -104,37 +104,32 @@ fn write_of_a_script_whose_client_has_left_invalidates_pages() {
     }
 }
 
-#[test]
-fn write_after_the_end_of_the_response_invalidates_pages() {
-    let fixture = start(builder("requests-finished").site("cache = \"on\""));
-    let gate = fixture.gate("finished");
+/// Has a page stored between the end of a response and what its script writes afterwards, and waits for the new page.
+fn write_after_the_end(fixture: &Fixture, query: &str) {
+    let gate = fixture.gate("late");
     let told = ask(
-        &fixture,
+        fixture,
         "POST",
-        "/writer.php?finish&gate=finished&text=late",
+        &format!("/writer.php?finish{query}&gate=late&text=late"),
     );
     assert_eq!(told.text(), "finished");
     let waiting = gate.wait();
-    assert_eq!(keep(&fixture), "first");
+    assert_eq!(keep(fixture), "first");
     waiting.open();
-    wait_for_text(&fixture, "late");
+    wait_for_text(fixture, "late");
+}
+
+#[test]
+fn write_after_the_end_of_the_response_invalidates_pages() {
+    let fixture = start(builder("requests-finished").site("cache = \"on\""));
+    write_after_the_end(&fixture, "");
 }
 
 #[test]
 fn only_the_urls_of_a_late_write_are_invalidated_without_flush_on_write() {
     let fixture =
         start(builder("requests-own-url").site("cache = \"on\"\ncache_flush_on_write = \"off\""));
-    let gate = fixture.gate("own");
-    let told = ask(
-        &fixture,
-        "POST",
-        "/writer.php?finish&to=/page.php&gate=own&text=late",
-    );
-    assert_eq!(told.text(), "finished");
-    let waiting = gate.wait();
-    assert_eq!(keep(&fixture), "first");
-    waiting.open();
-    wait_for_text(&fixture, "late");
+    write_after_the_end(&fixture, "&to=/page.php");
 }
 
 #[test]

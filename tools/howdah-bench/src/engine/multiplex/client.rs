@@ -127,20 +127,22 @@ impl<E: StreamExchange> StreamClient<E> {
         }
         let mut cookie = Vec::new();
         for (name, value) in fields {
+            let name = name.to_ascii_lowercase();
+            // The URI contains the host. Headers about the connection are not allowed (RFC 9113 §8.2.2, RFC 9114 §4.2).
+            if let "host" | "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding"
+            | "upgrade" = name.as_str()
+            {
+                continue;
+            }
             let mut bytes = Vec::new();
             value.render(&mut filling, &mut bytes);
-            // The authority is in the URI, and comes from `Host`. Headers about the connection are not allowed (RFC 9113 §8.2.2, RFC 9114
-            // §4.2).
-            match name.to_ascii_lowercase().as_str() {
-                "host" | "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding"
-                | "upgrade" => {}
-                "cookie" => cookie = bytes,
-                name => {
-                    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|e| wrong(&e))?;
-                    let value = HeaderValue::from_bytes(&bytes).map_err(|e| wrong(&e))?;
-                    request = request.header(name, value);
-                }
+            if name == "cookie" {
+                cookie = bytes;
+                continue;
             }
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|e| wrong(&e))?;
+            let value = HeaderValue::from_bytes(&bytes).map_err(|e| wrong(&e))?;
+            request = request.header(name, value);
         }
         if plan.request.cookie_jar {
             self.jar.write(!cookie.is_empty(), &mut cookie);
