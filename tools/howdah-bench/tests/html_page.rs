@@ -106,6 +106,7 @@ fn page_is_readable_on_desktop_and_phone() {
             assert_eq!(page["plots"], page["figures"], "{at}");
             assert_eq!(page["drawn"], page["plots"], "{at}");
             assert_eq!(page["outside"], serde_json::json!([]), "{at}");
+            assert_eq!(page["cut"], serde_json::json!([]), "{at}");
             assert_eq!(page["overlaps"], 0, "{at}");
             assert_eq!(page["loaded"], 0, "{at}");
             assert!(page["width"].as_u64().unwrap() <= u64::from(width), "{at}");

@@ -48,10 +48,37 @@ pub fn php_files(howdah: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Returns a sentence if the `howdah` among these [`version_lines`] was built without optimisation, as `cargo build` and
+/// `make demo` build it: such a program needs several times the CPU time of the one that people install.
+pub fn unoptimised_warning(lines: &[String]) -> Option<String> {
+    lines
+        .iter()
+        .any(|line| line.starts_with("howdah ") && line.ends_with("(not optimised)"))
+        .then(|| {
+            "This howdah was built without optimisation, so Howdah’s figures are worth nothing: run `make build`, and \
+             measure with target/release/howdah."
+                .to_owned()
+        })
+}
+
 fn version_line(program: &Path, words: &[&str]) -> Option<String> {
     let output = Command::new(program).args(words).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().find(|line| !line.trim().is_empty())?;
     Some(line.trim().chars().take(100).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unoptimised_warning;
+
+    #[test]
+    fn only_a_howdah_without_optimisation_is_warned_of() {
+        let lines =
+            |howdah: &str| vec![howdah.to_owned(), "nginx version: nginx/1.22.1".to_owned()];
+        assert_eq!(unoptimised_warning(&lines("howdah 0.1.0")), None);
+        let warning = unoptimised_warning(&lines("howdah 0.1.0 (not optimised)"));
+        assert!(warning.unwrap().contains("make build"));
+    }
 }

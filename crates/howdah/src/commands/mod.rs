@@ -79,7 +79,12 @@ fn settings_of_variables(
 
 /// Runs `howdah version`.
 pub fn version() -> ExitCode {
-    let ours = concat!("howdah ", env!("CARGO_PKG_VERSION"));
+    // `howdah compare` looks for `(not optimised)`, because such a program needs several times the CPU time.
+    let ours = if cfg!(debug_assertions) {
+        concat!("howdah ", env!("CARGO_PKG_VERSION"), " (not optimised)")
+    } else {
+        concat!("howdah ", env!("CARGO_PKG_VERSION"))
+    };
     let found = php::find(None, PhpUse::Serve).and_then(|program| {
         let version = php::version(&program)?;
         Ok((program, version))

@@ -20,7 +20,7 @@ addEventListener('load', () => {
       }
       return n;
     };
-    const cut = [...doc.querySelectorAll('.answers li, .bars td, .ratios td, .figures td, h1, h3, .badges li')]
+    const cut = [...doc.querySelectorAll('.scroll, .answers li, .bars td, .ratios td, .figures td, h1, h3, .badges li')]
       .filter((element) => element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0)
       .map((element) => element.textContent);
     out[frame.name] = {

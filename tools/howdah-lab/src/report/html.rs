@@ -102,7 +102,11 @@ fn badges(out: &mut String, table: &ResultTable) {
             "interrupted: the figures cover the time until then".into(),
         ));
     }
-    badges.extend(text::busy_warning(table).map(|sentence| ("warn", sentence)));
+    badges.extend(
+        text::warnings(table)
+            .into_iter()
+            .map(|sentence| ("warn", sentence)),
+    );
     badges.extend(
         table
             .left_out
@@ -269,7 +273,7 @@ fn write_hidden_problems(out: &mut String, table: &ResultTable) {
     }
     out.push_str("</ul>");
     if !suite.reported.is_empty() {
-        out.push_str("<details open><summary>The post’s own table</summary><div class=\"scroll\"><table><tr><th>page</th><th>set-up</th><th class=\"n\">clients</th><th class=\"n\">reported per second</th><th class=\"n\">good per second</th><th class=\"n\">errors</th></tr>");
+        out.push_str("<details open><summary>The post’s own table</summary><div class=\"scroll\"><table class=\"figures\"><tr><th>page</th><th>set-up</th><th class=\"n\">clients</th><th class=\"n\">reported per second</th><th class=\"n\">good per second</th><th class=\"n\">errors</th></tr>");
         for figure in &suite.reported {
             let clients = figure
                 .concurrency
@@ -280,7 +284,9 @@ fn write_hidden_problems(out: &mut String, table: &ResultTable) {
             let some = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
             let _ = write!(
                 out,
-                "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+                "<tr><td class=\"stack\">{}</td><td data-is=\"set-up\"><span class=\"value\">{}</span></td>\
+                 <td class=\"n\" data-is=\"clients\">{}</td><td class=\"n\" data-is=\"reported per second\">{}</td>\
+                 <td class=\"n\" data-is=\"good per second\">{}</td><td class=\"n\" data-is=\"errors\">{}</td></tr>",
                 escape(&figure.page),
                 escape(&figure.what),
                 some(clients.map(|n| n.to_string())),

@@ -111,10 +111,7 @@ fn section(table: &ResultTable) -> String {
         escape_markup(&machine.kernel),
         escape_markup(&table.effort.join(" "))
     );
-    if let Some(busy) = text::busy_warning(table) {
-        let _ = writeln!(out, "{busy}");
-    }
-    for sentence in &table.left_out {
+    for sentence in text::warnings(table).iter().chain(&table.left_out) {
         let _ = writeln!(out, "{}", escape_markup(sentence));
     }
     if table.interrupted {

@@ -10,6 +10,7 @@ use howdah_bench::stats::{ComparisonVerdict, InvalidReason};
 
 use crate::answer::sentence;
 use crate::table::{PageLoadTimes, ResultTable, StackRow, TableCell};
+use crate::versions;
 
 /// Renders a benchmark's result for a terminal.
 pub fn render(table: &ResultTable) -> String {
@@ -35,10 +36,7 @@ pub fn render(table: &ResultTable) -> String {
             "  The measurement was interrupted; the figures cover the time until then."
         );
     }
-    if let Some(sentence) = busy_warning(table) {
-        let _ = writeln!(out, "  {sentence}");
-    }
-    for sentence in &table.left_out {
+    for sentence in warnings(table).iter().chain(&table.left_out) {
         let _ = writeln!(out, "  {sentence}");
     }
     for said in sentence::verdict(table) {
@@ -82,15 +80,18 @@ pub fn render(table: &ResultTable) -> String {
 /// measured; the windows alternate, so ratios suffer less than rates do.
 const BUSY_SHARE: f64 = 0.10;
 
-/// Returns a sentence if other programs used the machine meanwhile.
-pub fn busy_warning(table: &ResultTable) -> Option<String> {
-    (table.foreign > BUSY_SHARE).then(|| {
+/// Returns what makes all figures doubtful: a `howdah` without optimisation, and other programs that used the machine
+/// meanwhile.
+pub fn warnings(table: &ResultTable) -> Vec<String> {
+    let busy = (table.foreign > BUSY_SHARE).then(|| {
         format!(
             "The machine was busy: other programs used {} of its cores. Rates are low and intervals wide; \
              compare only ratios, or measure again.",
             formatting::percent(table.foreign)
         )
-    })
+    });
+    let unoptimised = versions::unoptimised_warning(&table.versions);
+    unoptimised.into_iter().chain(busy).collect()
 }
 
 fn write_cell(out: &mut String, cell: &TableCell) {

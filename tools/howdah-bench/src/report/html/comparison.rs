@@ -182,7 +182,7 @@ fn arms_table(out: &mut String, comparison: &Comparison) {
 
 fn judgements_table(out: &mut String, comparison: &Comparison, judged: &[judge::ArmJudgement]) {
     out.push_str(
-        "<h2>Every figure that was compared</h2>\n<div class=\"scroll\"><table><tr><th></th><th>figure</th>\
+        "<h2>Every figure that was compared</h2>\n<div class=\"scroll\"><table class=\"misled\"><tr><th></th><th>figure</th>\
          <th>verdict</th><th>ratio, interval, p</th></tr>\n",
     );
     let base = &comparison.arms[0].name;
@@ -191,7 +191,8 @@ fn judgements_table(out: &mut String, comparison: &Comparison, judged: &[judge::
         for judgement in &against.figures {
             let _ = writeln!(
                 out,
-                "<tr><td>{}</td><td>{}{}</td><td>{}</td><td>{}</td></tr>",
+                "<tr><td>{}</td><td data-is=\"figure\">{}{}</td><td data-is=\"verdict\">{}</td>\
+                 <td data-is=\"ratio, interval, p\">{}</td></tr>",
                 escape(candidate),
                 escape(&judgement.metric),
                 if judgement.primary { " (decides)" } else { "" },

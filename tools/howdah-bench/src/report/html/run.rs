@@ -163,7 +163,7 @@ fn numbers(out: &mut String, run: &Run) {
 
 fn outcomes(out: &mut String, run: &Run) {
     out.push_str(
-        "<h2>How the requests ended</h2>\n<div class=\"scroll\"><table><tr><th></th><th class=\"n\">requests</th>\
+        "<h2>How the requests ended</h2>\n<div class=\"scroll\"><table class=\"figures\"><tr><th></th><th class=\"n\">requests</th>\
          <th class=\"n\">share</th><th class=\"n\">p50</th><th class=\"n\">p99</th><th class=\"n\">longest</th></tr>\n",
     );
     let ended = run.ended_requests().max(1);
@@ -171,8 +171,9 @@ fn outcomes(out: &mut String, run: &Run) {
         let ms = |q: f64| format!("{} ms", formatting::ms(tally.latency.quantile(q) as f64));
         let _ = writeln!(
             out,
-            "<tr><td><i class=\"{}\"></i>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
+            "<tr><td class=\"stack\"><i class=\"{}\"></i>{}</td><td class=\"n\" data-is=\"requests\">{}</td>\
+             <td class=\"n\" data-is=\"share\">{}</td><td class=\"n\" data-is=\"p50\">{}</td>\
+             <td class=\"n\" data-is=\"p99\">{}</td><td class=\"n\" data-is=\"longest\">{}</td></tr>",
             plots::outcome_class(*outcome),
             escape(outcome.description()),
             grouped(tally.count),

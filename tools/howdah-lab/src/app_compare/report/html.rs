@@ -78,7 +78,11 @@ fn badges(out: &mut String, outcome: &AppOutcome) {
         Some(Err(_)) => badges.push(("bad", "the configuration failed its trial".to_owned())),
         None => {}
     }
-    badges.extend(text::busy_warning(outcome).map(|sentence| ("warn", sentence)));
+    badges.extend(
+        text::warnings(outcome)
+            .into_iter()
+            .map(|sentence| ("warn", sentence)),
+    );
     badges.extend(text::memory_sentence(outcome).map(|sentence| ("", sentence)));
     if !outcome.failed.is_empty() {
         badges.push(("warn", format!("{} not measured", outcome.failed.len())));
@@ -220,15 +224,16 @@ fn figures(out: &mut String, level: &LevelRows, colours: &StackColours) {
 
 fn pages(out: &mut String, outcome: &AppOutcome) {
     out.push_str(
-        "<section><h2>The pages</h2><div class=\"scroll\"><table><tr><th>page</th><th>type</th>\
+        "<section><h2>The pages</h2><div class=\"scroll\"><table class=\"figures\"><tr><th>page</th><th>type</th>\
          <th class=\"n\">length</th><th class=\"n\">alone</th><th class=\"n\">constant</th>\
          <th>page cache</th></tr>\n",
     );
     for page in &outcome.pages {
         let _ = writeln!(
             out,
-            "<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{} %</td><td>{}</td></tr>",
+            "<tr><td class=\"stack\">{}</td><td data-is=\"type\"><span class=\"value\">{}</span></td>\
+             <td class=\"n\" data-is=\"length\">{}</td><td class=\"n\" data-is=\"alone\">{}</td>\
+             <td class=\"n\" data-is=\"constant\">{} %</td><td data-is=\"page cache\">{}</td></tr>",
             escape(&page.url),
             escape(&page.media_type),
             formatting::bytes(page.bytes as f64),

@@ -10,6 +10,7 @@ use howdah_bench::report::formatting;
 
 use super::super::outcome::AppOutcome;
 use super::super::rows::{ArmRow, LevelRows};
+use crate::versions;
 
 /// Renders the result of a comparison for a terminal.
 pub fn render(outcome: &AppOutcome) -> String {
@@ -81,7 +82,7 @@ fn head(out: &mut String, outcome: &AppOutcome) {
             "  The comparison was interrupted, so nothing is recommended; --resume continues it."
         );
     }
-    if let Some(sentence) = busy_warning(outcome) {
+    for sentence in warnings(outcome) {
         let _ = writeln!(out, "  {sentence}");
     }
 }
@@ -106,16 +107,18 @@ fn advice(out: &mut String, outcome: &AppOutcome) {
     }
 }
 
-/// Returns a sentence if other programs used the processor.
-pub fn busy_warning(outcome: &AppOutcome) -> Option<String> {
+/// Returns what makes all figures doubtful: a `howdah` without optimisation, and other programs that used the processor.
+pub fn warnings(outcome: &AppOutcome) -> Vec<String> {
     let cores = outcome.machine.iter().find(|(name, _)| name == "cores");
     let cores: f64 = cores.and_then(|(_, n)| n.parse().ok()).unwrap_or(1.0);
-    (outcome.load > cores * 0.5).then(|| {
+    let busy = (outcome.load > cores * 0.5).then(|| {
         format!(
             "The machine was busy before the comparison began (load {:.1} on {cores} cores): expect wide intervals.",
             outcome.load
         )
-    })
+    });
+    let unoptimised = versions::unoptimised_warning(&outcome.versions);
+    unoptimised.into_iter().chain(busy).collect()
 }
 
 /// Returns how much memory a child takes, as a sentence, or `None` if that is not known.
