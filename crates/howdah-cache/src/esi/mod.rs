@@ -26,12 +26,13 @@ pub const MARK_NAME: &[u8] = b"Surrogate-Control";
 /// The value of that header.
 pub const MARK_VALUE: &[u8] = b"content=\"ESI/1.0\"";
 
+/// The name of this cache in `Surrogate-Capability`.
+const OWN_NAME: &[u8] = b"howdah";
+
 /// Returns whether the application asks for its tags to be processed: `Surrogate-Control: content="ESI/1.0"` (Edge
 /// Architecture Specification §2.2), or `esi=on` in `X-LiteSpeed-Cache-Control`. No other response is processed.
 pub fn is_marked(fields: &HeaderFields<'_>) -> bool {
     let names_esi = |member: &[u8]| {
-        // A directive may be followed by the name of the cache that it is meant for.
-        let member = field::split(member, b';').next().unwrap_or_default();
         let Some(at) = member.iter().position(|b| *b == b'=') else {
             return false;
         };
@@ -41,9 +42,23 @@ pub fn is_marked(fields: &HeaderFields<'_>) -> bool {
                 .any(|token| token == b"ESI/1.0")
     };
     let litespeed = |member: &[u8]| member.eq_ignore_ascii_case(b"esi=on");
-    let mut surrogate = field::all(fields, b"surrogate-control").flat_map(members);
+    let mut surrogate = surrogate_directives(fields);
     let mut lscache = field::all(fields, b"x-litespeed-cache-control").flat_map(members);
     surrogate.any(names_esi) || lscache.any(litespeed)
+}
+
+/// Returns the directives of `Surrogate-Control` that are meant for this cache. A directive may end with the name of one
+/// surrogate (`no-store;NAME`, Edge Architecture Specification §2.2.1); ours is the name in `Surrogate-Capability`.
+pub fn surrogate_directives<'a>(fields: &'a HeaderFields<'a>) -> impl Iterator<Item = &'a [u8]> {
+    let lines = field::all(fields, b"surrogate-control");
+    lines.flat_map(members).filter_map(|member| {
+        let mut parts = field::split(member, b';');
+        let directive = parts.next()?;
+        parts
+            .next()
+            .is_none_or(|name| name == OWN_NAME)
+            .then_some(directive)
+    })
 }
 
 /// Returns whether a body with these headers can be searched for tags: it is not encoded and not a part.
@@ -71,6 +86,8 @@ mod tests {
                 true,
             ),
             ("Surrogate-Control", "content=ESI/1.0", true),
+            ("Surrogate-Control", "content=\"ESI/1.0\";howdah", true),
+            ("Surrogate-Control", "content=\"ESI/1.0\"; cdn", false),
             ("Surrogate-Control", "max-age=600", false),
             ("Surrogate-Control", "content=\"SSI/1.0\"", false),
             ("Surrogate-Control", "x-content=\"ESI/1.0\"", false),

@@ -220,9 +220,9 @@ fn check_other_dialects(fields: &HeaderFields<'_>, rules: &CacheRules) -> Result
     if field::all(fields, b"x-litespeed-vary").any(|line| members(line).any(decides)) {
         return Err(Pass::VaryUnbounded);
     }
-    match field::first(fields, b"surrogate-control") {
-        Some(value) if Directives::parse(std::iter::once(value)).no_store => Err(Pass::NoStore),
-        _ => Ok(()),
+    match esi::surrogate_directives(fields).any(|name| name.eq_ignore_ascii_case(b"no-store")) {
+        true => Err(Pass::NoStore),
+        false => Ok(()),
     }
 }
 

@@ -75,6 +75,7 @@ fn forbidding_directives_override_permissive_ones() {
                 Pass::DoNotCachePage,
             ),
             (("Surrogate-Control", "no-store"), Pass::NoStore),
+            (("Surrogate-Control", "no-store;howdah"), Pass::NoStore),
             (("Content-Type", "text/event-stream"), Pass::Streaming),
         ] {
             check(&rules, 200, &[public, line], Err(why));

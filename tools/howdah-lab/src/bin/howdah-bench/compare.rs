@@ -36,7 +36,7 @@ pub struct CompareArguments {
     /// Print saved results, or write them into documents
     #[command(subcommand)]
     pub command: Option<CompareCommand>,
-    /// Benchmarks: b1, b2, b3, b4, b5, hello, cache, cache-miss, web, or files of the same format [default: b1 to b5]
+    /// Benchmarks: b1, b2, b3, b4, b5, hello, cache, cache-miss, web, visit, or files of the same format [default: b1 to b5]
     #[arg(value_name = "BENCHMARK")]
     pub benchmarks: Vec<String>,
     /// Measure for some minutes, with short windows and few numbers of clients [default]
