@@ -164,7 +164,7 @@ words! {
     }
     "php-fpm" {
         "pm.max_children" => ["pool.*.max_children"] "use `max_children` in [pool.NAME]";
-        "pm.start_servers" => ["pool.*.min_spare_servers"] "remove it, because as many processes start as there are cores";
+        "pm.start_servers" => ["pool.*.min_spare_servers"] "remove it, because Howdah starts one process for each core";
         "pm.min_spare_servers" | "pm.max_spare_servers" => ["pool.*.min_spare_servers", "pool.*.max_spare_servers"] "use `min_spare_servers` and `max_spare_servers` in [pool.NAME]";
         "pm.process_idle_timeout" => ["pool.*.process_idle_timeout"] "use `process_idle_timeout` in [pool.NAME]";
         "pm.max_requests" => ["pool.*.max_requests"] "use `max_requests` in [pool.NAME]";

@@ -96,7 +96,7 @@ fn harmless_cause(name: DifferenceName) -> &'static str {
             "Howdah lets browsers check whether their copy is current, and the old server does not."
         }
         DifferenceName::RangeDiffers => "Howdah sends parts of files, and the old server does not.",
-        DifferenceName::ContentTypeDiffers => "Both names of the media type mean the same.",
+        DifferenceName::ContentTypeDiffers => "Both names stand for the same media type.",
         _ => "Howdah sends a header that the old server does not send.",
     }
 }

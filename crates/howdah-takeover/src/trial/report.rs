@@ -118,7 +118,7 @@ fn describe(reason: UnjudgedReason) -> &'static str {
             "there was not enough time for all requests; raise --time-limit, or lower --most"
         }
         UnjudgedReason::AllowedHere => {
-            "the old server serves paths to this machine that it denies to others"
+            "the old server may serve paths to this machine that it denies to others"
         }
         UnjudgedReason::NotReplayed => "a request might change something",
         UnjudgedReason::NoAddress => "the plan has no TCP address for the site",
