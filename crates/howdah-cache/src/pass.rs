@@ -47,8 +47,7 @@ pub enum Pass {
     UnreadableQuery,
     /// The client sent no valid host.
     NoHost,
-    /// The result of `.htaccess` files depends on more than the URL of the request, such as its cookies, other headers
-    /// or the client's address.
+    /// The result of `.htaccess` files depends on more than the URL, such as cookies or the client's address.
     Htaccess,
     /// A matching rule of the site depends on more than the URL of the request, or runs a program (`cgi`).
     Rule,
@@ -58,8 +57,7 @@ pub enum Pass {
     AmbiguousUrl,
     /// With `cache = "rfc"`, responses to HTTP/1.0 requests are not stored, because scripts can see the protocol.
     OldProtocol,
-    /// With `cache = "rfc"`, a header such as `X-Forwarded-Host` contains another host or URL, which scripts may use in
-    /// links.
+    /// With `cache = "rfc"`, a header such as `X-Forwarded-Host` names another URL, which scripts may use in links.
     ForwardedUrl,
     /// The client accepts only JSON; or, with `cache = "rfc"`, it claims to process ESI tags (`Surrogate-Capability`).
     OtherRepresentation,
@@ -131,8 +129,7 @@ pub enum Pass {
     PassedBefore,
     /// The page can be stored, and will be stored at its next GET request. HEAD requests store nothing.
     NotYetAdmitted,
-    /// The pages that Howdah last rendered for this site could not be stored, so it tries other pages of the site less
-    /// often.
+    /// Howdah could not store the last pages that it rendered for this site, so it tries other pages less often.
     SiteRarelyStores,
     /// The request that rendered the page took too long or was abandoned.
     FlightFailed,
