@@ -47,17 +47,17 @@ pub enum Pass {
     UnreadableQuery,
     /// The client sent no valid host.
     NoHost,
-    /// `.htaccess` files depend on more of the request than its URL: cookies, other headers or the client's address.
+    /// The result of `.htaccess` files depends on more than the URL, such as cookies or the client's address.
     Htaccess,
-    /// A matching rule of the site depends on more of the request than its URL, or runs a program (`cgi`).
+    /// A matching rule of the site depends on more than the URL of the request, or runs a program (`cgi`).
     Rule,
-    /// Programs may interpret the path differently: it has `//`, `/./`, an encoded slash, a NUL or a line end.
+    /// The path contains `//`, `/./`, an encoded slash, a NUL or a line end, which programs interpret differently.
     AmbiguousPath,
-    /// With `cache = "rfc"`, scripts would see an unusual spelling of the URL: capitals in the host, or a full URL.
+    /// With `cache = "rfc"`, scripts would see the URL in an unusual form: with capitals in the host, or as a full URL.
     AmbiguousUrl,
     /// With `cache = "rfc"`, responses to HTTP/1.0 requests are not stored, because scripts can see the protocol.
     OldProtocol,
-    /// With `cache = "rfc"`, a header such as `X-Forwarded-Host` names another URL, from which scripts may build links.
+    /// With `cache = "rfc"`, a header such as `X-Forwarded-Host` names another URL, which scripts may use in links.
     ForwardedUrl,
     /// The client accepts only JSON; or, with `cache = "rfc"`, it claims to process ESI tags (`Surrogate-Capability`).
     OtherRepresentation,
@@ -107,21 +107,21 @@ pub enum Pass {
     LocalRedirect,
     /// The script did not run, or sent no response.
     RunFailed,
-    /// The application responded with a status from 500 on.
+    /// The application responded with a status of 500 or higher.
     ServerError,
     /// The script ended with a fatal error.
     FatalError,
     /// The script opened or read a session.
     SessionOpened,
-    /// The script defined `DONOTCACHEPAGE`, or sent a plugin's header for it.
+    /// The script defined `DONOTCACHEPAGE`, or sent a plugin's header with this meaning.
     DoNotCachePage,
     /// The script wrote to a database.
     DatabaseWrite,
     /// The script asked for HTTP authentication.
     AuthenticationAsked,
-    /// The response is private, but no cookie of `[site.private]` identifies its visitor beyond doubt.
+    /// The response is private, but no cookie of `[site.private]` clearly identifies its visitor.
     VisitorUnidentified,
-    /// The response is private, but the mode of its pool does not show the cache what a script writes.
+    /// The response is private, but in the mode of its pool, the cache does not see what a script writes.
     WritesUnseen,
     /// A purge or a write happened while the page was being rendered.
     OutdatedRender,
@@ -129,7 +129,7 @@ pub enum Pass {
     PassedBefore,
     /// The page can be stored, and will be stored at its next GET request. HEAD requests store nothing.
     NotYetAdmitted,
-    /// The site's last renders could not be stored, so Howdah renders other pages for the cache less often.
+    /// Howdah could not store the last pages that it rendered for this site, so it tries other pages less often.
     SiteRarelyStores,
     /// The request that rendered the page took too long or was abandoned.
     FlightFailed,

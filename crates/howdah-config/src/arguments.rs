@@ -137,7 +137,7 @@ pub enum HowdahCommand {
     Run(RunArguments),
     /// Run PHP on the command line, and report its database writes to the server's page cache.
     #[command(
-        after_help = "If no server runs, the command joins the [fleet] of --config while its script writes.\n\n\
+        after_help = "If no server is running, the command joins the [fleet] of --config when its script writes.\n\n\
         Examples:\n  howdah php wp-cron.php\n  \
         howdah php --config /etc/howdah/howdah.toml artisan queue:work"
     )]

@@ -59,7 +59,7 @@ words! {
         "limit_req" | "limit_req_zone" => ["site.rule.rate", "site.rule.burst"] "use a [[site.rule]] with `rate` and `burst`";
         "limit_conn" | "limit_conn_zone" => ["site.rule.connections"] "use a [[site.rule]] with `connections`";
         "limit_rate" => ["limits.min_rate"] "Howdah does not slow down responses; `connections` and `rate` of a [[site.rule]] limit a client";
-        "satisfy" => ["site.rule.from", "site.rule.not"] "give the [[site.rule]] with `auth_basic` the exception `not = { from = \"10.0.0.0/8\" }`";
+        "satisfy" => ["site.rule.from", "site.rule.not"] "add the exception `not = { from = \"10.0.0.0/8\" }` to the [[site.rule]] with `auth_basic`";
         "access_log" => ["log.access"] "use `access` in [log]";
         "log_format" => ["log.access_format"] "choose one of the formats of `access_format` in [log]";
         "expires" => ["site.rule.cache_control"] "use a [[site.rule]] with `cache_control`, such as `max-age=86400`";
@@ -82,7 +82,7 @@ words! {
         "proxy_buffering" => ["site.rule.proxy"] "remove it, because a slow client never occupies the other server";
         "proxy_cache" | "proxy_cache_path" | "proxy_cache_valid" | "fastcgi_cache" | "fastcgi_cache_path" | "fastcgi_cache_valid"
             => ["site.cache", "cache.memory"] "use `cache = \"on\"` or `cache = \"rfc\"` in [[site]]";
-        "fastcgi_pass" => ["pool.*.fastcgi", "pool.*.mode"] "Howdah runs PHP itself; for php-fpm, write a pool with `mode = \"fastcgi\"` and `fastcgi`";
+        "fastcgi_pass" => ["pool.*.fastcgi", "pool.*.mode"] "Howdah runs PHP itself; to use php-fpm, write a pool with `mode = \"fastcgi\"` and the option `fastcgi`";
         "fastcgi_param" => ["site.env"] "use [site.env]";
         "fastcgi_index" => ["site.index"] "use `index` in [[site]]";
         "fastcgi_split_path_info" => [] "remove it, because PATH_INFO works without it";
@@ -145,7 +145,7 @@ words! {
     }
     "Caddy" {
         "reverse_proxy" => ["site.rule.proxy"] "use a [[site.rule]] with `proxy = \"http://127.0.0.1:3000\"`";
-        "php_fastcgi" => ["pool.*.fastcgi", "site.front_controller"] "Howdah runs PHP itself; for php-fpm, write a pool with `mode = \"fastcgi\"` and `fastcgi`";
+        "php_fastcgi" => ["pool.*.fastcgi", "site.front_controller"] "Howdah runs PHP itself; to use php-fpm, write a pool with `mode = \"fastcgi\"` and the option `fastcgi`";
         "php_server" | "frankenphp" => ["site.root", "site.front_controller"] "a [[site]] with `root` runs PHP; `front_controller` gets the requests for missing files";
         "file_server" => ["site.root"] "remove it, because a [[site]] sends the files of its `root`";
         "encode" => ["compression.codings"] "text is compressed by default; `codings` in [compression] lists the codings";
@@ -158,18 +158,18 @@ words! {
         "request_body" => ["site.max_body_size"] "use `max_body_size` in [[site]]";
         "on_demand_tls" => ["acme.ask"] "use `ask` in [acme]";
         "acme_ca" => ["acme.authorities"] "use `authorities` in [acme]";
-        "auto_https" => ["site.https_redirect", "listen"] "append `tls` to an address in `listen`; `https_redirect` in [[site]] sends clients there";
+        "auto_https" => ["site.https_redirect", "listen"] "append `tls` to an address in `listen`; `https_redirect` in [[site]] redirects clients to HTTPS";
         "bind" => ["listen"] "use `listen`";
         "hide" => ["site.deny"] "use `deny` in [[site]]";
     }
     "php-fpm" {
         "pm.max_children" => ["pool.*.max_children"] "use `max_children` in [pool.NAME]";
-        "pm.start_servers" => ["pool.*.min_spare_servers"] "remove it, because as many processes start as there are cores";
+        "pm.start_servers" => ["pool.*.min_spare_servers"] "remove it, because Howdah starts one process for each core";
         "pm.min_spare_servers" | "pm.max_spare_servers" => ["pool.*.min_spare_servers", "pool.*.max_spare_servers"] "use `min_spare_servers` and `max_spare_servers` in [pool.NAME]";
         "pm.process_idle_timeout" => ["pool.*.process_idle_timeout"] "use `process_idle_timeout` in [pool.NAME]";
         "pm.max_requests" => ["pool.*.max_requests"] "use `max_requests` in [pool.NAME]";
         "pm.status_path" | "pm.status_listen" => ["status.path", "status.listen"] "use `path` or `listen` in [status]";
-        "ping.path" | "ping.response" => ["status.listen"] "use `listen` in [status], which has `/livez` and `/readyz`";
+        "ping.path" | "ping.response" => ["status.listen"] "use `listen` in [status], which serves `/livez` and `/readyz`";
         "slowlog" => ["pool.*.request_slowlog_timeout"] "slow requests are in the error log; `request_slowlog_timeout` in [pool.NAME] sets the time after which a request is slow";
         "request_slowlog_trace_depth" => ["pool.*.request_slowlog_timeout"] "remove it, because the whole stack is logged";
         "access.log" => ["log.access"] "use `access` in [log]";

@@ -148,7 +148,7 @@ fn job(section: &ConfigSection<'_>, server: &JobContext<'_>) -> Option<JobSettin
     {
         let user = identity.user.as_deref().unwrap_or_default().escape_debug();
         let message = format!(
-            "user: no site's pool runs PHP as `{user}`, so this job's database writes invalidate no cached pages; name the site whose pages show the data: command = [\"php\", \"--site\", \"NAME\", …]"
+            "user: no pool of a site runs PHP as `{user}`, so database writes of this job would not invalidate cached pages; name the site that shows the data: command = [\"php\", \"--site\", \"NAME\", …]"
         );
         section.file().advise(section.place_of("user"), message);
     }

@@ -143,7 +143,7 @@ impl<'c> ConfiguredListeners<'c> {
         for other in self.known() {
             if let Some((part, whole)) = overlapping_addresses(&listen.address, &other.address) {
                 let message = format!(
-                    "{part} is part of {whole}, so both cannot be opened; name each address of the machine instead of {whole}, or choose another port"
+                    "{whole} includes {part}, so Howdah cannot open both; name each address of the machine instead of {whole}, or choose another port"
                 );
                 self.mistake(entry.place.clone(), &message);
             }
@@ -194,7 +194,7 @@ impl<'c> ConfiguredListeners<'c> {
             let name = listen.address.to_string();
             if !sites.iter().any(|site| site.listen.contains(&name)) {
                 let message = format!(
-                    "no site uses {name}, because every site has its own `listen`; remove this address, or the `listen` of a site"
+                    "no site uses {name}, because every site has its own `listen`; remove this address from the top-level `listen`, or remove the `listen` of a site"
                 );
                 self.mistake(place.clone(), &message);
             }

@@ -72,7 +72,7 @@ pub fn sites(
         && sections.iter().all(|section| section.has("root"))
     {
         let message = format!(
-            "the directory {} on the command line would not be served, because every site of the configuration has its own root; remove the directory or a root",
+            "the directory {} on the command line would not be served, because every site of the configuration has its own root; remove the directory, or the root of a site",
             directory.display()
         );
         top.file().mistake(None, message);

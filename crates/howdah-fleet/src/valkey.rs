@@ -85,7 +85,7 @@ impl FromStr for Valkey {
             Some((scheme, "cluster")) => {
                 let nodes = Nodes::parse(scheme, login, hosts, DEFAULT_PORT)?;
                 if !path.is_empty() {
-                    let how = "a cluster has a single database without a number: write nothing after the hosts";
+                    let how = "a cluster has only one database, which has no number: write nothing after the hosts";
                     return Err(how.to_owned());
                 }
                 ValkeyAddress::Cluster(Cluster::new(&nodes).map_err(|error| error.to_string())?)

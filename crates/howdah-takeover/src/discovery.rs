@@ -126,7 +126,7 @@ fn report_tools(
 /// Returns the message for a machine without a web server that could be taken over. A finding may say why.
 fn no_server(findings: Findings) -> String {
     let mut message =
-        "NoServerFound: no nginx and no Apache runs here that could be taken over".to_owned();
+        "NoServerFound: no nginx or Apache that could be taken over is running here".to_owned();
     if !is_root() {
         message += "; run the command as root, who sees the processes of all users";
     }

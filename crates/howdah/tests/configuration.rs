@@ -460,7 +460,7 @@ deny = 404
         "a.toml:13:8: root: cannot serve the directory nowhere: No such file or directory (os error 2)\n",
         "a.toml:14:8: pool: there is no [pool.wwww]; did you mean `www`?\n",
         "a.toml:15:10: hosts: `exa mple.org` is not a host",
-        "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write invalidates all pages; list the tables to which writes change no page in `cache_ignore_writes`\n",
+        "a.toml:16:1: unknown key `cache_tables` in [site]; it was removed: every write invalidates all pages; in `cache_ignore_writes`, list the tables that no page shows\n",
         "only one of path, prefix is allowed here\n",
         "a rule needs one of redirect, rewrite, deny,",
         "a.toml:24:9: regex: unclosed group\n",
@@ -521,7 +521,7 @@ fn conflicting_options_are_a_mistake() {
         ),
         (
             "listen = \":80\"\n[[site]]\nroot = \"web\"\nlisten = \"192.0.2.1:80\"",
-            "a.toml:4:10: listen: 192.0.2.1:80 is part of 0.0.0.0:80, so both cannot be opened",
+            "a.toml:4:10: listen: 0.0.0.0:80 includes 192.0.2.1:80, so Howdah cannot open both",
         ),
         (
             "listen = \"127.0.0.1:80\"\n[[site]]\nroot = \"web\"\nlisten = \"127.0.0.1:81\"",

@@ -36,7 +36,7 @@ fn order(shared: &Rc<ManagerState>, tasks: &NameTasks, id: u64, name: Option<Str
     if chosen.is_empty() {
         let why = match name {
             Some(name) => {
-                format!("NoSuchName: no site without a certificate file has the host {name}")
+                format!("NoSuchName: Howdah orders no certificate for {name}: no site has this host, or the site's certificate comes from a file")
             }
             None => "NoSuchName: Howdah orders no certificates, because every certificate comes from a file".to_owned(),
         };
@@ -111,7 +111,7 @@ async fn revoke_and_remove(shared: &ManagerState, name: &str) -> Result<String, 
         if until > SystemTime::now() {
             orders.revoke(&authority, &stored).await.map_err(named)?;
             what = format!(
-                "{} revoked the certificate of {name}, and it was removed",
+                "the certificate of {name} was revoked by {} and removed",
                 authority.name
             );
         }

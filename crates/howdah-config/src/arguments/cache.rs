@@ -26,7 +26,7 @@ pub enum CacheCommand {
         after_help = "Example:\n  howdah cache explain https://example.org/blog/ -H 'Cookie: theme=dark'"
     )]
     Explain(CacheExplainArguments),
-    /// Stop waiting for a member of the fleet that no longer runs.
+    /// Remove a server that no longer runs from the fleet, so that the other members stop waiting for it.
     #[command(after_help = "Example:\n  howdah cache forget web-3")]
     Forget(CacheForgetArguments),
 }
@@ -47,12 +47,12 @@ pub struct CachePurgeArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: ServerTarget,
-    /// Paths or URLs, each with all its queries; a `*` at the end stands for any ending
+    /// Paths or URLs to purge, each with all its queries; a `*` at the end stands for any ending
     pub urls: Vec<String>,
-    /// Pages with this tag; may be repeated
+    /// Purge the pages with this tag; may be repeated
     #[arg(long)]
     pub tag: Vec<String>,
-    /// All pages
+    /// Purge all pages
     #[arg(long)]
     pub all: bool,
     /// Purge only pages of the site of this name

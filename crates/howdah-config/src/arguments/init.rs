@@ -10,8 +10,8 @@ pub struct InitArguments {
     /// Directory of the application
     #[arg(default_value = ".")]
     pub dir: PathBuf,
-    /// File to write; the systemd unit is written next to it. In a directory `sites.d`, only the site is written, for
-    /// the server that includes that directory [default: DIR/howdah.toml]
+    /// File to write; the systemd unit is written next to it. A file in a directory `sites.d` contains only the site,
+    /// for a server whose configuration includes that directory [default: DIR/howdah.toml]
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Overwrite both files

@@ -38,8 +38,8 @@ pub struct PhpArguments {
     /// Notify only the site of this name [default: all sites with a page cache]
     #[arg(long)]
     pub site: Option<String>,
-    /// Use the PHP, the php.ini and the settings of this pool in the file of --config, or of the default pool `www`
-    /// without a file [default: those of the command line]
+    /// Run as in this pool of the file of --config: with its PHP, its php.ini and its settings. Without a file, the only
+    /// pool is `www` [default: the PHP and the php.ini of the command line]
     #[arg(long, value_name = "NAME")]
     pub pool: Option<String>,
     /// php.ini to use instead of the one that PHP would find
@@ -228,7 +228,7 @@ pub struct WarmArguments {
     /// Directories with PHP files
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
-    /// Configuration file with the pool that will run the files: its PHP and its settings are used
+    /// Configuration file with the pool that will run the files; the PHP and the settings of this pool are used
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// The pool [default: the first whose mode is embed or worker]

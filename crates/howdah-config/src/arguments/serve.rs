@@ -26,8 +26,8 @@ pub struct ServeArguments {
     /// `--mode fastcgi`
     #[arg(long, value_name = "ADDRESSES")]
     pub fastcgi: Option<String>,
-    /// Script that each PHP process starts once, and that then handles requests with frankenphp_handle_request().
-    /// Implies `--mode worker`
+    /// Script that each PHP process starts once; it then handles requests with frankenphp_handle_request(). Implies
+    /// `--mode worker`
     #[arg(long, value_name = "SCRIPT")]
     pub worker: Option<PathBuf>,
     /// Number of PHP processes of every pool (in mode fastcgi: of each backend), or `auto`
@@ -45,7 +45,7 @@ pub struct ServeArguments {
     /// PHP setting, like php's own -d; may be repeated
     #[arg(short = 'd', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
-    /// Environment variable of PHP, in every pool; NAME alone passes on the value that the server has; may be repeated
+    /// Environment variable for PHP in every pool; NAME alone passes on the server's own value; may be repeated
     #[arg(long, value_name = "NAME[=VALUE]")]
     #[serde(default)]
     pub env: Vec<String>,

@@ -28,7 +28,7 @@ pub struct StatusArguments {
     /// On a terminal, refresh every second until `q` is pressed
     #[arg(long, conflicts_with = "json")]
     pub watch: bool,
-    /// Print one line, and succeed only if scripts can run; for health checks
+    /// Print one line, and exit with 0 only if scripts can run; for health checks
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     pub quick: bool,
 }
@@ -50,7 +50,7 @@ pub struct StopArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: ServerTarget,
-    /// How long running requests may still continue, such as `30s` or `5m` [default: timeouts.drain of the configuration]
+    /// How long running requests may continue, such as `30s` or `5m` [default: timeouts.drain of the configuration]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<String>,
 }

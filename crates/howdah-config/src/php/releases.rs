@@ -65,7 +65,7 @@ fn warning_on(version: &str, today: Date) -> Option<String> {
     let safe_since = series?.safe_since;
     (release < safe_since).then(|| {
         format!(
-            "PhpOutdated: PHP {version} has security holes that PHP {major}.{minor}.{safe_since} or an earlier release has fixed (as of {TABLE_DATE}). {backports}, or install a newer PHP"
+            "PhpOutdated: PHP {version} has security holes that are fixed in PHP {major}.{minor}.{safe_since} (as of {TABLE_DATE}). {backports}, or install a newer PHP"
         )
     })
 }

@@ -279,7 +279,7 @@ fn translate_other_restriction(
         "authmerging" => match line.arg(0).eq_ignore_ascii_case("or") {
             true => context.ledger.mark_different(
                 line.id,
-                "a client must now meet all of the requirements, whereas one was enough before",
+                "a client must now meet all of the requirements; before, one of them was enough",
             ),
             false => context.ledger.mark_carried(line.id),
         },

@@ -86,7 +86,7 @@ fn translate_alias(
     if is_listing_icons(line) {
         return ledger.mark_irrelevant(
             line.id,
-            "these are icons of directory listings, which Howdah does not have",
+            "these icons are for directory listings, which Howdah does not have",
         );
     }
     let url = line.arg(0).trim_end_matches('/');
@@ -136,7 +136,7 @@ fn map_directory(
     }
     let Some(root) = root else {
         let need = format!(
-            "serve the files of {target} from a [[site]] of their own, or from below the root"
+            "serve the files of {target} from a [[site]] of their own, or move them below the root"
         );
         return ledger.mark_missing(line.id, need);
     };

@@ -302,7 +302,7 @@ fn merge_redirects(hosts: &mut [ApacheHost<'_>], hosting: &mut Hosting, ledger: 
             hosts[at].is_removed = true;
             record_merged_host(
                 &hosts[at],
-                "its host only redirects to HTTPS, as https_redirect does",
+                "the host only redirects to HTTPS, as `https_redirect` does",
                 ledger,
             );
         }

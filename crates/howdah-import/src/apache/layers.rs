@@ -246,7 +246,7 @@ impl SectionReader<'_> {
                 if wide != text {
                     ledger.mark_different(
                         section.id,
-                        "more paths are denied than before, because an expression for directories cannot use look-around",
+                        "more paths are denied than before, because expressions for directories cannot use look-around",
                     );
                 }
                 wide

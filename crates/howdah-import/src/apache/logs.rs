@@ -113,7 +113,7 @@ pub fn translate_access_logs(all: &[&Directive], settings: &mut GlobalSettings<'
             match used {
                 true => ledger.mark_irrelevant(
                     format.id,
-                    "the log that uses this format is in this list as well",
+                    "this list also contains the log that uses this format",
                 ),
                 false => ledger.mark_irrelevant(format.id, "no log is written in this format"),
             }

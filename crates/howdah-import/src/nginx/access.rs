@@ -69,7 +69,7 @@ pub fn translate_access<'a>(
             true => work.ledger.mark_carried(line.id),
             false => work.ledger.mark_different(
                 line.id,
-                "a client must now meet all of the requirements, whereas one was enough before",
+                "a client must now meet all of the requirements; before, one of them was enough",
             ),
         }
     }

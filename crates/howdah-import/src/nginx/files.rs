@@ -335,7 +335,7 @@ pub fn translate_other_directory(
     let Some(root) = work.root.clone().filter(|_| !prefix.is_empty()) else {
         deny_with_404(work, line, when);
         let need = format!(
-            "serve the files of {path} from a [[site]] of their own, or from below the root; until then, the response is a 404"
+            "serve the files of {path} from a [[site]] of their own, or move them below the root; until then, the response is a 404"
         );
         ledger.mark_missing(line.id, need);
         return true;

@@ -206,7 +206,7 @@ fn translate_expires(
         paths.rule("cache_control", value, &line.place),
     );
     if paths != *when {
-        let remark = "the header also applies to paths for which nginx would use another location, if that location sets no headers";
+        let remark = "the header also applies to paths that another location of nginx handles, unless that location sets headers of its own";
         ledger.mark_different(line.id, remark);
     }
     for line in fields.iter().chain([&line]) {

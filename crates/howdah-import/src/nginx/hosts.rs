@@ -257,12 +257,12 @@ fn record_merged_server(block: &Directive, ledger: &ImportLedger) {
             .iter()
             .any(|arg| arg.contains("acme-challenge"));
         if challenge {
-            let need = "authorities follow the redirect to HTTPS: the directory of challenges must be below that site's root (ln -s); or leave [[site.certificate]] out, and Howdah orders certificates by itself";
+            let need = "authorities follow the redirect to HTTPS, so the directory of challenges must be below the root of that site (ln -s); without [[site.certificate]], Howdah orders certificates by itself";
             list_block(location, need, ledger);
         } else if !ledger.has_outcome(location.id) {
             list_block(
                 location,
-                "its server redirects everything to HTTPS here",
+                "the server redirects everything to HTTPS here",
                 ledger,
             );
         }
@@ -271,7 +271,7 @@ fn record_merged_server(block: &Directive, ledger: &ImportLedger) {
         if !ledger.has_outcome(d.id) {
             ledger.mark_irrelevant(
                 d.id,
-                "its server only redirects to HTTPS, as https_redirect does",
+                "the server only redirects to HTTPS, as `https_redirect` does",
             );
         }
     });

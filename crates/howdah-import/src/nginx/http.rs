@@ -104,7 +104,7 @@ pub fn translate_http<'a>(directives: &'a [Directive], context: &mut NginxContex
             if !context.ledger.has_outcome(directive.id) {
                 context.ledger.mark_irrelevant(
                     directive.id,
-                    "every server that could inherit this directive has its own",
+                    "every server that could inherit this directive has one of its own",
                 );
             }
         }

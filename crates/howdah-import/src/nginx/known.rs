@@ -264,7 +264,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
             "Howdah does not change response bodies: change them in the application"
         }
         "map" | "geo" | "split_clients" | "geoip_country" | "geoip2" => {
-            "rules have no variables of their own; write a rule for each case, or let PHP decide"
+            "you cannot define variables for rules; write a rule for each case, or let PHP decide"
         }
         "fastcgi_cache"
         | "fastcgi_cache_path"
@@ -279,11 +279,11 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         | "fastcgi_cache_background_update"
         | "fastcgi_cache_purge"
         | "fastcgi_cache_revalidate" => {
-            "the page cache knows the application and needs none of these settings: set cache = \"on\" in [[site]] (docs/cache.md), after a trial with \"dry-run\""
+            "the page cache knows the application and needs none of these settings: try cache = \"dry-run\" in [[site]] first, and then set cache = \"on\" (docs/cache.md)"
         }
         "limit_req" | "limit_req_zone" | "limit_conn" | "limit_conn_zone" => {
             return Some((
-                "no server that is carried over uses this limit, or Howdah's rules have no equivalent",
+                "no server that is carried over uses this limit, or Howdah's rules have no equivalent of it",
                 true,
             ));
         }
@@ -331,7 +331,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
         "stub_status" => "use `path` and `allow` in [status], whose page shows more",
         "stream" | "mail" => "Howdah serves only HTTP",
         "if" => "Howdah's rules have no equivalent of this condition",
-        "upstream" => "no fastcgi_pass or proxy_pass that is carried over names this upstream",
+        "upstream" => "no fastcgi_pass or proxy_pass that was carried over names this upstream",
         "env" => "use [pool.NAME.env], or clear_env = false, for PHP's processes",
         "dav_methods" | "create_full_put_path" | "dav_access" | "dav_ext_methods" => {
             "Howdah does not write files: an application has to do this"

@@ -104,7 +104,7 @@ pub fn translate_location<'a>(work: &mut ServerTranslation<'_, 'a>, number: usiz
         false => but(PrecedingLocations::Others),
     };
     if guarded != when || accessed != but(PrecedingLocations::Others) {
-        let remark = "scripts below this location are denied as well; nginx would run those that another location matches";
+        let remark = "scripts below this location are denied as well, even if nginx would run them because another location matches";
         ledger.mark_different(block.id, remark);
     }
     headers::translate_location_headers(work, &location, &when);

@@ -224,7 +224,7 @@ impl<'a> ServerTranslation<'_, 'a> {
                     Some(path)
                 }
                 (None, Some(path)) => {
-                    let remark = "Howdah uses the directory that is set first; nginx decides at each request";
+                    let remark = "Howdah uses the directory that is set first, whereas nginx decides at each request";
                     self.ledger.mark_different(root.id, remark);
                     Some(path)
                 }

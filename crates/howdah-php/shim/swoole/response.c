@@ -384,7 +384,7 @@ static PHP_METHOD(Response, trailer)
 		RETURN_FALSE;
 	}
 	if (ZSTR_LEN(name) > 127 || !howdah_is_trailer(ZSTR_VAL(name), ZSTR_LEN(name))) {
-		php_error_docref(NULL, E_WARNING, "BadHeader: the name of a trailer must be a token of at most 127 characters, and not that of a header that frames or describes the body");
+		php_error_docref(NULL, E_WARNING, "BadHeader: the name of a trailer must be a token of at most 127 characters, and must not be a header about the body, such as Content-Length");
 		RETURN_FALSE;
 	}
 	zval text;

@@ -190,8 +190,8 @@ mod tests {
     fn page() -> String {
         let mut page = String::from(
             "# Metrics\n\n<!-- made from the table of metrics: `HOWDAH_BLESS=1 cargo test -p howdah-server metrics` -->\n\n\
-             `/metrics` of the [status listener](monitoring.md) has the metrics below. A metric without\n\
-             samples is omitted, such as those of a page cache that is off.\n",
+             `/metrics` of the [status listener](monitoring.md) has the metrics below. Metrics without\n\
+             samples are omitted, such as those of a page cache that is off.\n",
         );
         for (section, families) in SECTIONS {
             let _ = write!(

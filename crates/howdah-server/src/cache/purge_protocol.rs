@@ -66,7 +66,7 @@ fn check_access(
         return match &access.token {
             Some(token) if token.matches(given) => Ok(()),
             Some(_) => Err(PurgeRefused::Denied(
-                "the token differs from cache_purge_token",
+                "the token is not the one in cache_purge_token",
             )),
             None => Err(PurgeRefused::Denied(
                 "the client sent a token, but the site has no cache_purge_token",
@@ -122,7 +122,7 @@ fn requested_purges(
         .any(|name| request.header(name).is_some())
     {
         return Err(PurgeRefused::Unreadable(
-            "a BAN by expressions (X-Url, X-Cache-Tags) is not supported; send PURGE with the path, or the tags in Surrogate-Key",
+            "a BAN with expressions (X-Url, X-Cache-Tags) is not supported; send PURGE with the path, or with tags in Surrogate-Key",
         ));
     }
     let is_expression = match request.header(b"x-purge-method") {
@@ -136,7 +136,7 @@ fn requested_purges(
     };
     let targets = if is_expression || path.ends_with(b".*") {
         let prefix = purge::parse_prefix_pattern(path).ok_or(PurgeRefused::Unreadable(
-            "the only supported expression is a path with `.*` at its end",
+            "the only supported expression is a path that ends with `.*`",
         ))?;
         vec![prefix]
     } else if let Some(what) = multi_page_purge(path, request.query(), bans) {

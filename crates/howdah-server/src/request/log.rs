@@ -180,7 +180,7 @@ impl Front {
             ConnectionNotice::TooManyConnections { limit } => {
                 self.counters.count_failure("TooManyConnections");
                 let message = format!(
-                    "{limit} connections are open; each new connection replaces the one that has been idle longest"
+                    "{limit} connections are open; each new connection replaces the one that has been idle for the longest time"
                 );
                 log.problem(LogLevel::Warning, "TooManyConnections", &message);
             }

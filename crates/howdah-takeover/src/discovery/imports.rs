@@ -69,7 +69,7 @@ fn unreadable(found: &FoundServer, error: &ImportError) -> Finding {
         found.display(),
         error.message
     );
-    let remedy = "Mend the file, or convert this server by hand with `howdah import`.";
+    let remedy = "Correct the file, or convert this server by hand with `howdah import`.";
     finding(Severity::Blocks, "ConfigurationUnreadable", message, remedy).at(&error.place)
 }
 

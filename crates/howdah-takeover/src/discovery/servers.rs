@@ -149,7 +149,7 @@ fn is_taken_over(
         findings.add(
             Severity::Risk,
             "UpgradeInProgress",
-            format!("{name} (process {pid}) has started its successor and still runs itself"),
+            format!("{name} (process {pid}) has started its successor, but is still running"),
             "Finish or cancel the upgrade of its program, then make the plan again.",
         );
         return false;
@@ -238,7 +238,7 @@ fn own_unit(process: &Process, kind: ServerKind, findings: &mut Findings) -> Opt
     if own.is_none() && kind != ServerKind::PhpFpm {
         let (name, pid) = (kind_name(kind), process.pid);
         let elsewhere = unit.map_or(String::new(), |unit| {
-            format!("; it runs in {unit}, whose main process is another one")
+            format!("; it runs in {unit}, which has a different main process")
         });
         findings.add(
             Severity::Risk,

@@ -140,7 +140,7 @@ impl StagedDirectory {
         match self.path.exists() {
             true => self.keep_former().map_err(|error| {
                 format!(
-                    "the plan is in place, but the former one remains in {}: {error}",
+                    "the new plan is in place, but the previous plan remains in {}: {error}",
                     self.path.display()
                 )
             }),
@@ -202,7 +202,7 @@ fn sync(directory: &Path) -> io::Result<()> {
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
     format!(
-        "CannotWrite: {} cannot be written: {error}; a former plan is unchanged",
+        "CannotWrite: {} cannot be written: {error}; a previous plan has not been changed",
         path.display()
     )
 }

@@ -154,7 +154,7 @@ impl SharedPort {
 
     fn socket_gone(&self) -> SwitchFailure {
         FailureName::OldServerChanged.with(format!(
-            "process {} no longer has the socket at {} that is in the plan; make the plan again",
+            "process {} no longer has the socket at {}, which is in the plan; make the plan again",
             self.owner.pid, self.address
         ))
     }

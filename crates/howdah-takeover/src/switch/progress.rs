@@ -37,7 +37,7 @@ impl Progress {
         self.line(&baseline_text(baseline));
         for site in &baseline.unwatched {
             self.line(&format!(
-                "the front page of {site} cannot be requested from here, fails already, or only redirects to another address, so it is not watched"
+                "the front page of {site} is not watched, because it cannot be requested from here, fails already, or only redirects to another address"
             ));
         }
     }
@@ -109,7 +109,7 @@ pub fn remaining_work(state: &SwitchState, plan: &Plan, directory: &Path) -> Vec
     let mut lines: Vec<String> = running
         .map(|server| {
             format!(
-                "{} (process {}) still runs without work, and `rollback` needs no pause while it does; before the machine is started again, make sure that nothing starts it",
+                "{} (process {}) continues to run without work, so that `rollback` needs no pause; make sure that it is not started when the machine restarts",
                 server.program.display(),
                 server.pid
             )

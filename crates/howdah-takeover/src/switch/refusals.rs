@@ -61,7 +61,7 @@ fn trial(directory: &Path) -> Option<SwitchFailure> {
     match trial.configuration_is_current(directory) {
         Ok(true) => {}
         Ok(false) => {
-            let why = format!("Howdah's configuration was changed after the trial; {again}");
+            let why = format!("Howdah's configuration has been changed since the trial; {again}");
             return Some(FailureName::TrialOutdated.with(why));
         }
         Err(why) => return Some(FailureName::TrialOutdated.with(why)),

@@ -72,8 +72,7 @@ fn explanation(
         DifferenceName::BodyDiffers => by_script().unwrap_or_else(|| body_explanation(new, request)),
         DifferenceName::StatusDiffers => by_refusal(new, request),
         DifferenceName::OpensDenied => Explanation {
-            cause: "The rule of the old configuration that denies this path is not in Howdah's, or another rule comes \
-                    before it."
+            cause: "The rule that denies this path is missing in Howdah's configuration, or another rule comes before it."
                 .to_owned(),
             remedy: format!(
                 "Add a `[[site.rule]]` with `deny = 403` for this path to {}, and try again.",
@@ -87,7 +86,7 @@ fn explanation(
 fn harmless_cause(name: DifferenceName) -> &'static str {
     match name {
         DifferenceName::StatusDiffers => {
-            "Both servers refuse the request; or only Howdah refuses to send a file that should be private; or the path is a directory without an index, which Howdah treats as missing."
+            "Both servers refuse the request, or only Howdah refuses to send a private file, or the path is a directory without an index, which Howdah treats as missing."
         }
         DifferenceName::CompressionDiffers => {
             "Howdah compresses this type, and the old server does not; or the response is so short that Howdah does not compress it."
@@ -96,7 +95,7 @@ fn harmless_cause(name: DifferenceName) -> &'static str {
             "Howdah lets browsers check whether their copy is current, and the old server does not."
         }
         DifferenceName::RangeDiffers => "Howdah sends parts of files, and the old server does not.",
-        DifferenceName::ContentTypeDiffers => "Both names of the media type mean the same.",
+        DifferenceName::ContentTypeDiffers => "Both names stand for the same media type.",
         _ => "Howdah sends a header that the old server does not send.",
     }
 }
@@ -182,8 +181,8 @@ fn body_explanation(new: &ComparedResponse, request: ExplainedRequest<'_>) -> Ex
             "The servers send different parts of the file, or different files."
         }
         _ => {
-            "The same script writes something else, because of a variable, a setting or an extension of PHP; or the \
-              servers choose another script or file."
+            "The script produces a different page because of a variable, a setting or an extension of PHP, or the \
+              servers choose different scripts or files."
         }
     };
     let remedy = format!(

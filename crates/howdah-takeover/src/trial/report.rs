@@ -107,18 +107,20 @@ fn describe(reason: UnjudgedReason) -> &'static str {
         UnjudgedReason::OldServerUnreachable => {
             "the old server does not accept connections; start it, and try again"
         }
-        UnjudgedReason::OldServerFails => "the old server sends no valid response, or not in time",
+        UnjudgedReason::OldServerFails => {
+            "the old server sends no valid response, or does not respond in time"
+        }
         UnjudgedReason::RateLimited => {
             "a server limits the requests of one client; use --pause to send fewer in a second"
         }
         UnjudgedReason::ResponsesVary => {
-            "the old server responds differently to each request; compare the site by hand"
+            "the old server's responses differ from request to request; compare the site by hand"
         }
         UnjudgedReason::TimeLimitReached => {
             "there was not enough time for all requests; raise --time-limit, or lower --most"
         }
         UnjudgedReason::AllowedHere => {
-            "the old server serves paths to this machine that it denies to others"
+            "the old server may serve paths to this machine that it denies to others"
         }
         UnjudgedReason::NotReplayed => "a request might change something",
         UnjudgedReason::NoAddress => "the plan has no TCP address for the site",

@@ -102,13 +102,13 @@ impl JobRunner {
                 ClaimEvent::Rows(rows) => self.show_runs(rows),
                 ClaimEvent::Replaced { job, by } => {
                     let text = format!(
-                        "this server did not reach Valkey while its lock was valid, so {by} now runs the job, too"
+                        "this server did not reach Valkey before its lock expired, so {by} now runs the job, too"
                     );
                     self.warn(&job, "JobLockLost", &text);
                 }
                 ClaimEvent::Lost { job, member } => {
                     let text = format!(
-                        "{member} started a run and has not been heard from since, so it is unknown whether the run finished; check that, and repeat it with `howdah job run {job}` if necessary"
+                        "{member} started a run and has been silent since then; check whether the run has finished, and if necessary, repeat it with `howdah job run {job}`"
                     );
                     self.warn(&job, "JobMemberLost", &text);
                 }

@@ -59,7 +59,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE", help_heading = "Load",
         conflicts_with_all = ["concurrency", "rate", "warmup", "think", "urls", "post", "put", "method", "head", "vs", "sweep", "find_max"])]
     pub log: Option<PathBuf>,
-    /// With --log: how many times faster than in the log, 1 to 10 [default: 1]
+    /// With --log: replay the log this many times as fast, from 1 to 10 [default: 1]
     #[arg(long, value_name = "FACTOR", help_heading = "Load", requires = "log")]
     pub speed: Option<String>,
     /// With --rate or --log: maximum number of connections [default: 1000]
@@ -74,7 +74,7 @@ pub struct BenchArguments {
     /// Number of threads of the load tester; increase it if the report says that the load tester was the bottleneck
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub threads: usize,
-    /// Seed of all random choices; give another number to vary a repeated run
+    /// Seed of all random choices; to vary a repeated run, give another number
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
 
@@ -170,7 +170,7 @@ pub struct BenchArguments {
     /// PEM file with a client certificate and its private key, if the server requires a certificate
     #[arg(short = 'E', value_name = "FILE", help_heading = "Connection")]
     pub client_certificate: Option<PathBuf>,
-    /// Local address to connect from, for example if the ports of another address are exhausted
+    /// Local address to connect from; useful if the ports of another address are exhausted
     #[arg(short = 'B', value_name = "ADDRESS", help_heading = "Connection")]
     pub bind: Option<std::net::IpAddr>,
     /// Size of each socket's send and receive buffers in bytes [default: chosen by the system, and growing as needed]
@@ -264,7 +264,7 @@ pub struct BenchArguments {
     /// URL of Howdah's status page, or path of its control socket, to sample Howdah's queue and processes
     #[arg(long, value_name = "WHERE", help_heading = "Watching")]
     pub status: Option<String>,
-    /// Always measure the highest rate that the load tester can reach [default: only if it was busy]
+    /// Always measure the highest rate that the load tester can reach [default: only if the load tester was busy]
     #[arg(long, help_heading = "Watching")]
     pub ceiling: bool,
     /// Do not measure the highest rate that the load tester can reach

@@ -352,7 +352,7 @@ impl Plan {
         }
         let value = |text: &String| RequestTemplate::new(text.as_str()).is_field_value();
         if !load.priorities.iter().all(value) {
-            return impossible("a priority is not the value of a header");
+            return impossible("a priority is not a valid header value");
         }
         Ok(())
     }

@@ -17,9 +17,9 @@ pub enum DiskFault {
     FileTruncated,
     /// A page's file does not match its checksum; the file was removed.
     FileCorrupt,
-    /// A file has another version of the format, or is not a page; the file was removed.
+    /// A file has another version of the format, or is not a page at all; the file was removed.
     FileForeign,
-    /// A page's file contains a different page than the file's name says; the file was removed.
+    /// A file contains a different page from the one that its name stands for; the file was removed.
     FileMisplaced,
     /// A page's file could not be read.
     FileUnreadable,
@@ -33,13 +33,13 @@ pub enum DiskFault {
     DiskBusy,
     /// The headers and tags of a page exceed the limit for a file; the page is stored only in memory.
     DescriptionTooLong,
-    /// Purges cannot be recorded; the journal was removed, so the cache is empty at the next start.
+    /// Purges cannot be recorded on disk. The record was removed, so the cache will be empty at the next start.
     JournalFailed,
-    /// The journal is damaged or has another version, so the cache began empty.
+    /// The record of purges is damaged or has another version, so the cache began empty.
     JournalCorrupt,
     /// The machine stopped before the cache was closed, so the cache began empty.
     MachineStopped,
-    /// The clock shows an earlier time than when pages were stored, so the cache began empty.
+    /// The clock shows an earlier time than the one at which pages were stored, so the cache began empty.
     ClockWentBack,
 }
 

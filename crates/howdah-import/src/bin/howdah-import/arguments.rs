@@ -20,8 +20,8 @@ pub struct ImportArguments {
 /// `howdah import --verify`
 #[derive(Args, Debug)]
 pub struct ImportVerifyArguments {
-    /// Access log (common or combined format) whose GET and HEAD requests are sent to both servers; differences between
-    /// the responses are listed, with exit code 1
+    /// Access log in the common or combined format. Its GET and HEAD requests are sent to both servers; if the
+    /// responses differ, the differences are listed and the exit code is 1
     #[arg(long, value_name = "ACCESS_LOG", required = true, requires = "old")]
     pub verify: Option<PathBuf>,
     /// The server that is in use now: http://HOST:PORT or https://HOST
@@ -30,7 +30,7 @@ pub struct ImportVerifyArguments {
     /// The server that will replace it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub new: String,
-    /// Host name of the requests, where the log has none [default: that of --old]
+    /// Host name for requests whose log line has none [default: the host of --old]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
     /// Header to compare in addition to Location and Content-Type; may be repeated
@@ -72,12 +72,12 @@ pub enum ImportCommand {
 /// `howdah import nginx`, `howdah import apache`
 #[derive(Args, Debug)]
 pub struct ImportServerArguments {
-    /// The main configuration file or its directory (/etc/nginx, /etc/apache2), or files of sites; the files that they
-    /// include are read as well, and Apache's envvars beside the first file
+    /// The main configuration file or its directory (/etc/nginx, /etc/apache2), or files of sites. Files that these
+    /// include are read as well, and so is Apache's envvars next to the first file
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// php-fpm.conf, or files of pools: directives that pass requests to one of these pools (fastcgi_pass, SetHandler,
-    /// ProxyPassMatch) pass them to a pool of Howdah instead; php-fpm keeps all other pools. May be repeated
+    /// php-fpm.conf or files of pools, to replace these pools by pools of Howdah: directives such as fastcgi_pass,
+    /// SetHandler and ProxyPassMatch then lead to Howdah's pools. All other pools stay in php-fpm. May be repeated
     #[arg(long, value_name = "PATH")]
     pub php_fpm: Vec<PathBuf>,
     /// Directory to which paths are relative, unless a ServerRoot sets it [default: the directory of the first file;

@@ -41,7 +41,7 @@ impl SwooleWorker {
         {
             self.eviction.logged_at = Some(self.now);
             log::warn(
-                "TooManyConnections: the limit is reached; each new connection replaces the one that has been idle longest",
+                "TooManyConnections: the limit is reached; each new connection replaces the one that has been idle for the longest time",
             );
         }
         true

@@ -33,10 +33,10 @@ pub enum TakeoverCommand {
     /// Return to the old servers.
     #[command(after_help = "Example:\n  howdah takeover rollback")]
     Rollback(RollbackArguments),
-    /// Show which servers serve the machine, and how far the takeover is.
+    /// Show which servers are serving, and how far the takeover is.
     #[command(after_help = "Example:\n  howdah takeover status")]
     Status(StatusArguments),
-    /// Continue a switch that was interrupted, and serve after a complete one; for the init system.
+    /// Continue an interrupted switch, or start Howdah after a complete one; for the init system.
     #[command(hide = true)]
     Resume(ResumeArguments),
 }

@@ -111,7 +111,7 @@ fn report(
             format!(
                 "{server} and another server do not trust the same proxies; Howdah trusts those of both, for all sites"
             ),
-            "Remove the networks from [trusted_proxies] whose clients may not name another address.",
+            "In [trusted_proxies], remove the networks whose clients must not be able to report another address.",
         ),
         _ => (
             Severity::Note,

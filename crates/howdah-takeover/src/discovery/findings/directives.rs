@@ -73,7 +73,7 @@ fn add(
         .any(|need| need == UNKNOWN_DIRECTIVE);
     let remedy = match unknown {
         true => {
-            "This directive is not known: read what it does in the documentation of its module."
+            "The importer does not know this directive; the documentation of its module says what it does."
                 .to_owned()
         }
         false => sentence(&entry.outcome.needs.join("; ")),

@@ -172,7 +172,7 @@ fn report_renewal_hooks(files: &SystemFiles<'_>, findings: &mut Findings) {
                 |server| {
                     (
                         format!(
-                            "a hook of certbot addresses {server}; Howdah would not learn of a renewed certificate"
+                            "a hook of certbot reloads or uses {server}; Howdah would not notice a renewed certificate"
                         ),
                         "Let the hook run `howdah reload` after the switch.",
                     )
@@ -219,7 +219,7 @@ fn report_cron(files: &SystemFiles<'_>, findings: &mut Findings) {
             |server| {
                 (
                     format!("a job of cron mentions {server}"),
-                    "Find out whether the job addresses the server itself, which no longer serves after the switch.",
+                    "Find out whether the job uses the server itself, because this server no longer serves after the switch.",
                 )
             },
         );

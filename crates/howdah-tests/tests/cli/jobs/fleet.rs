@@ -163,7 +163,7 @@ fn run_of_a_killed_server_is_named_and_not_repeated_and_the_next_is_done_elsewhe
     let holder = usize::from(first.starts_with("m1"));
     fleet.members[holder].kill_all();
     let other = &fleet.members[1 - holder];
-    let name = format!("m{holder} started a run and has not been heard from since");
+    let name = format!("m{holder} started a run and has been silent since then");
     other.wait_for_log(&["error JobMemberLost job=long:", &name]);
     let runs = fleet.wait_for_lines("runs", 2);
     assert!(runs[1].starts_with(&format!("m{}", 1 - holder)), "{runs:?}");

@@ -119,7 +119,10 @@ fn job_without_a_site_purges_pages_of_its_own_users_sites_alone() {
         "the pool of this site has another user"
     );
     let log = fixture.log();
-    assert!(log.contains("no site's pool runs PHP as `games`"), "{log}");
+    assert!(
+        log.contains("no pool of a site runs PHP as `games`"),
+        "{log}"
+    );
 }
 
 #[test]

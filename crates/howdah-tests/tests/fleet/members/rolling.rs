@@ -163,7 +163,7 @@ fn run_of_a_cut_off_member_continues_and_another_member_has_the_next() {
     wait_until("the next run", MAX_WAIT, || runs().len() == 2);
     assert_eq!(runs()[1], other.name);
     let lost = format!(
-        "error JobMemberLost job=long: {first} started a run and has not been heard from since"
+        "error JobMemberLost job=long: {first} started a run and has been silent since then"
     );
     wait_until(&lost, MAX_WAIT, || other.process.log().contains(&lost));
     let list = cluster.control(holder, &["job", "list"]);

@@ -80,10 +80,10 @@ fn check_fleet(settings: &ServeSettings, joined: Option<&Arc<Fleet>>) -> Result<
     let refused = match (fleet_config(settings), joined) {
         (None, None) => return Ok(()),
         (Some(wanted), Some(joined)) if joined.config() == wanted => return Ok(()),
-        (Some(_), Some(_)) => "[fleet] can be changed only with a restart",
-        (Some(_), None) => "[fleet] can be added only with a restart",
+        (Some(_), Some(_)) => "a change of [fleet] takes effect only with a restart",
+        (Some(_), None) => "adding [fleet] takes effect only with a restart",
         (None, Some(_)) => {
-            "[fleet] and the last `cache = \"on\"` of its sites can be removed only with a restart"
+            "removing [fleet], or the last `cache = \"on\"` of its sites, takes effect only with a restart"
         }
     };
     Err(refused.to_owned())
