@@ -4,6 +4,8 @@
 
 mod front;
 
+use std::io::{Read, Write};
+
 use front::FrontRequest;
 use front::worker::Worker;
 
@@ -352,6 +354,61 @@ fn compressed_response_does_not_compress_the_next_one() {
     let answer = worker.run("ob_start('ob_gzhandler'); echo str_repeat('x', 500);");
     assert!(answer.header("content-encoding").is_empty());
     assert_eq!(answer.text(), "x".repeat(500));
+}
+
+/// Answers one connection with `response`, and returns the address.
+fn answer_once(response: &'static str) -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        client.write_all(response.as_bytes()).unwrap();
+    });
+    address
+}
+
+#[test]
+fn headers_that_a_request_has_fetched_are_not_seen_by_the_next() {
+    let mut worker = Worker::plain();
+    let address = answer_once("HTTP/1.0 200 OK\r\nSet-Cookie: token=secret\r\n\r\nfetched");
+    let fetch = format!("echo file_get_contents('http://{address}/');");
+    assert_eq!(worker.output_of(&fetch), "fetched");
+    // The function exists since PHP 8.4.
+    let ask = "$f = 'http_get_last_response_headers'; var_dump(function_exists($f) ? $f() : null);";
+    assert_eq!(worker.output_of(ask), "NULL\n");
+}
+
+#[test]
+fn stream_errors_that_a_request_has_stored_are_not_seen_by_the_next() {
+    let mut worker = Worker::plain();
+    // Errors of streams can be stored since PHP 8.6.
+    let store = "if (enum_exists('StreamErrorStore')) {
+        $context = stream_context_create(['stream' => ['error_mode' => StreamErrorMode::Silent,
+            'error_store' => StreamErrorStore::All]]);
+        fopen('/nonexistent/secret', 'r', false, $context);
+        count(stream_last_errors()) === 1 or print('not stored');
+    }";
+    assert_eq!(worker.output_of(store), "");
+    let ask = "echo function_exists('stream_last_errors') ? count(stream_last_errors()) : 0;";
+    assert_eq!(worker.output_of(ask), "0");
+}
+
+#[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-xml")]
+fn errors_of_libxml_are_not_seen_by_the_next_request() {
+    let mut worker = Worker::boot("libxml_use_internal_errors(true);", "", &[]);
+    let parse = "simplexml_load_string('<secret'); echo count(libxml_get_errors()) > 0;";
+    assert_eq!(worker.output_of(parse), "1");
+    let ask = "var_dump(libxml_get_last_error(), libxml_get_errors());
+        var_dump(libxml_use_internal_errors());";
+    let nothing = "bool(false)\narray(0) {\n}\nbool(true)\n";
+    assert_eq!(worker.output_of(ask), nothing);
 }
 
 #[test]

@@ -138,6 +138,15 @@ fn explain_searches_words_of_others_and_descriptions() {
 }
 
 #[test]
+fn mistyped_option_before_the_script_is_not_taken_for_the_script() {
+    for command in ["php", "run"] {
+        let (code, _, err) = run(&mut howdah([command, "-x", "page.php"]));
+        assert_eq!(code, 2, "{err}");
+        assert!(err.contains("unexpected argument '-x'"), "{err}");
+    }
+}
+
+#[test]
 fn script_that_starts_no_server_is_named() {
     let scratch = Scratch::new("no-server");
     scratch.write("page.php", "<?php echo 'page';");
@@ -184,6 +193,8 @@ fn questions_about_php_are_answered_as_by_php() {
             "-r",
             "echo ini_get('memory_limit');",
         ],
+        &["-dmemory_limit=7M", "-r", "echo ini_get('memory_limit');"],
+        &["-nd", "precision=3", "-r", "echo ini_get('precision');"],
         &["-n", "-r", "var_dump(php_ini_loaded_file());"],
     ] {
         assert_eq!(howdah_php(words), php(words), "{words:?}");

@@ -20,12 +20,7 @@ pub struct RunArguments {
     #[arg(short = 'd', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
     /// The script, and its arguments ($argv)
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "SCRIPT"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "SCRIPT")]
     pub script: Vec<std::ffi::OsString>,
 }
 
@@ -90,11 +85,7 @@ pub struct PhpArguments {
     #[arg(long, value_name = "NAME", group = "question")]
     pub ri: Option<OsString>,
     /// The script, and its arguments ($argv); without one, or with `-`, the script is read from standard input
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "SCRIPT"
-    )]
+    #[arg(trailing_var_arg = true, value_name = "SCRIPT")]
     pub script: Vec<std::ffi::OsString>,
 }
 

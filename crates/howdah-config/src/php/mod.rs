@@ -209,7 +209,7 @@ pub fn find(configured: Option<&PhpChoice>, purpose: PhpUse) -> Result<PhpProgra
 fn fit_file(path: &Path) -> Result<PhpProgram, PhpUnfit> {
     let host = read_host(path)?;
     if !search::is_program(path) {
-        let why = "it is not executable".to_owned();
+        let why = "it is not executable, or its file system is mounted with `noexec`".to_owned();
         return Err(PhpUnfit::PhpDoesNotStart(path.to_owned(), why));
     }
     fit(path, &host)

@@ -21,7 +21,7 @@ struct Series {
 }
 
 /// The series, from the oldest to the newest. Any older series is not supported any more.
-const SERIES: [Series; 4] = [
+const SERIES: [Series; 5] = [
     Series {
         numbers: [8, 2],
         safe_since: 36,
@@ -42,7 +42,20 @@ const SERIES: [Series; 4] = [
         safe_since: 13,
         supported_until: date(2029, 12, 31),
     },
+    Series {
+        numbers: [8, 6],
+        safe_since: 0,
+        supported_until: date(2030, 12, 31),
+    },
 ];
+
+/// Returns whether this is a version before a release, such as `8.6.0RC3`.
+fn is_pre_release(version: &str) -> bool {
+    let after = version.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    ["alpha", "beta", "RC", "-dev"]
+        .iter()
+        .any(|word| after.starts_with(word))
+}
 
 /// Returns advice about a version of PHP that has known security holes or gets no fixes any more. The version alone
 /// does not prove either, because distributions fix holes without changing it.
@@ -63,7 +76,8 @@ fn warning_on(version: &str, today: Date) -> Option<String> {
         ));
     }
     let safe_since = series?.safe_since;
-    (release < safe_since).then(|| {
+    let has_holes = release < safe_since || release == safe_since && is_pre_release(version);
+    has_holes.then(|| {
         format!(
             "PhpOutdated: PHP {version} has security holes that are fixed in PHP {major}.{minor}.{safe_since} (as of {TABLE_DATE}). {backports}, or install a newer PHP"
         )
@@ -85,7 +99,12 @@ mod tests {
             ("8.4.28", false),
             ("8.5.12", true),
             ("8.5.14", false),
-            ("8.6.0-dev", false),
+            ("8.5.13RC1", true),
+            ("8.5.14-dev", false),
+            ("8.6.0-dev", true),
+            ("8.6.0RC3", true),
+            ("8.6.0", false),
+            ("8.6.0-1", false),
             ("9.0.0", false),
             ("8.2-simulated", false),
         ] {

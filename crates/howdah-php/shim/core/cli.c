@@ -10,7 +10,9 @@
 #include "core/internal.h"
 #include "effects/effects.h"
 
+#include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "php_output.h"
@@ -22,22 +24,27 @@ static bool unread_ends_script = true;
 
 /* ---- SAPI ---- */
 
+/* Writes as sapi_cli_ub_write() does. If whoever shares the descriptor has made it non-blocking, the function waits until
+ * the reader has made room. */
 static size_t ub_write(const char *bytes, size_t len)
 {
 	size_t done = 0;
 	while (done < len) {
 		ssize_t n = write(STDOUT_FILENO, bytes + done, len - done);
-		if (n < 0 && errno == EINTR) {
+		if (n >= 0) {
+			done += (size_t)n;
 			continue;
 		}
-		if (n <= 0) {
-			/* A closed terminal must not end a server. */
-			if (unread_ends_script) {
-				php_handle_aborted_connection();
-			}
-			break;
+		struct pollfd room = {.fd = STDOUT_FILENO, .events = POLLOUT};
+		if (errno == EINTR || (errno == EAGAIN && (poll(&room, 1, -1) > 0 || errno == EINTR))) {
+			continue;
 		}
-		done += (size_t)n;
+		/* A closed terminal must not end a server. */
+		if (unread_ends_script) {
+			EG(exit_status) = 255;
+			php_handle_aborted_connection();
+		}
+		break;
 	}
 	return len;
 }
@@ -152,7 +159,9 @@ bool howdah_cli_begin(int argc, char **argv)
 	return true;
 }
 
-/* Defines STDIN, STDOUT and STDERR, as cli_register_file_handles() does. */
+/* Defines STDIN, STDOUT and STDERR, as cli_register_file_handles() does. A script that becomes a daemon closes them, so
+ * that the files that it opens next take their places. In a server they stay open, because a client's connection could
+ * otherwise become the standard output. */
 void howdah_cli_register_streams(void)
 {
 	static const struct {
@@ -166,13 +175,29 @@ void howdah_cli_register_streams(void)
 		if (!stream) {
 			continue;
 		}
-		stream->flags |= PHP_STREAM_FLAG_NO_CLOSE;
+		stream->flags |= unread_ends_script ? PHP_STREAM_FLAG_NO_RSCR_DTOR_CLOSE : PHP_STREAM_FLAG_NO_CLOSE;
 		zend_constant constant;
 		php_stream_to_zval(stream, &constant.value);
 		ZEND_CONSTANT_SET_FLAGS(&constant, 0, 0);
 		constant.name = zend_string_init_interned(streams[i].name, strlen(streams[i].name), 0);
 		zend_register_constant(&constant);
 	}
+}
+
+/* Opens the script as cli_seek_file_begin() does. By its name alone, PHP would search for it in include_path. */
+bool howdah_cli_open_script(zend_file_handle *file)
+{
+	FILE *script = VCWD_FOPEN(script_name, "rb");
+	struct stat found;
+	if (script && fstat(fileno(script), &found) == 0 && S_ISDIR(found.st_mode)) {
+		fclose(script);
+		errno = EISDIR;
+		return false;
+	}
+	if (script) {
+		zend_stream_init_fp(file, script, script_name);
+	}
+	return script != NULL;
 }
 
 /* ---- howdah php ---- */
@@ -188,12 +213,10 @@ static void run(const char *code)
 	if (strcmp(script_name, "-") == 0) {
 		/* Standard input contains the script itself, so the script has no other input. */
 		zend_stream_init_fp(&file, stdin, "Standard input code");
-	} else if (access(script_name, R_OK) != 0) {
+	} else if (!howdah_cli_open_script(&file)) {
 		fprintf(stderr, "howdah php: ScriptUnreadable: %s: %s\n", script_name, strerror(errno));
 		EG(exit_status) = 1;
 		return;
-	} else {
-		zend_stream_init_filename(&file, script_name);
 	}
 	howdah_cli_register_streams();
 	file.primary_script = 1;

@@ -182,6 +182,9 @@ extern zend_module_entry howdah_module;
 PHP_FUNCTION(fastcgi_finish_request);
 PHP_FUNCTION(apache_request_headers);
 PHP_FUNCTION(apache_response_headers);
+/* The command line offers the following two. */
+PHP_FUNCTION(cli_set_process_title);
+PHP_FUNCTION(cli_get_process_title);
 
 /* Installs `ours` as the handler of the internal function `name`. Returns the previous handler, or NULL if there is no
  * such function (its extension is not loaded). */
@@ -212,6 +215,8 @@ bool howdah_cli_startup(const char *ini_path, bool no_ini, const char *ini_entri
                         bool is_server);
 /* Calls php_request_startup() and adds what a command line needs. Called under a zend_try. */
 bool howdah_cli_begin(int argc, char **argv);
+/* Opens the script as a file. Returns false and sets errno if that fails. */
+bool howdah_cli_open_script(zend_file_handle *file);
 void howdah_cli_register_streams(void);
 
 #endif

@@ -138,8 +138,17 @@ static ZEND_MODULE_POST_ZEND_DEACTIVATE_D(howdah)
 	return SUCCESS;
 }
 
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_set_title, 0, 1, _IS_BOOL, 0)
+	ZEND_ARG_TYPE_INFO(0, title, IS_STRING, 0)
+ZEND_END_ARG_INFO()
+
+ZEND_BEGIN_ARG_WITH_RETURN_TYPE_INFO_EX(arginfo_get_title, 0, 0, IS_STRING, 1)
+ZEND_END_ARG_INFO()
+
 /* The functions that `howdah php` offers. */
 static const zend_function_entry command_line_functions[] = {
+	PHP_FE(cli_set_process_title, arginfo_set_title)
+	PHP_FE(cli_get_process_title, arginfo_get_title)
 	HOWDAH_CACHE_FUNCTIONS
 	PHP_FE_END
 };

@@ -10,6 +10,8 @@
 
 static char *area;
 static size_t area_len;
+/* The title that the script has set. */
+static char script_title[512];
 
 void howdah_title_remember_arguments(int argc, char **argv)
 {
@@ -59,4 +61,22 @@ void howdah_title_set(const char *title)
 	}
 	memset(area, 0, area_len);
 	memcpy(area, title, len);
+}
+
+/* Does what this function of sapi/cli does, which only the main() of `php` registers. */
+PHP_FUNCTION(cli_set_process_title)
+{
+	zend_string *title;
+	ZEND_PARSE_PARAMETERS_START(1, 1)
+		Z_PARAM_STR(title)
+	ZEND_PARSE_PARAMETERS_END();
+	snprintf(script_title, sizeof(script_title), "%s", ZSTR_VAL(title));
+	howdah_title_set(script_title);
+	RETURN_TRUE;
+}
+
+PHP_FUNCTION(cli_get_process_title)
+{
+	ZEND_PARSE_PARAMETERS_NONE();
+	RETURN_STRING(script_title);
 }

@@ -14,8 +14,6 @@
 #include "zend_exceptions.h"
 #include "zend_signal.h"
 
-static const char *process_title = "";
-
 void howdah_swoole_log(bool warns, const char *format, ...)
 {
 	char line[4096];
@@ -45,26 +43,6 @@ static PHP_FUNCTION(swoole_cpu_num)
 {
 	ZEND_PARSE_PARAMETERS_NONE();
 	RETURN_LONG(MAX(1, sysconf(_SC_NPROCESSORS_ONLN)));
-}
-
-/* Does what cli_set_process_title() of sapi/cli does, which only the main() of `php` registers. */
-static PHP_FUNCTION(swoole_set_process_name)
-{
-	zend_string *title;
-	ZEND_PARSE_PARAMETERS_START(1, 1)
-		Z_PARAM_STR(title)
-	ZEND_PARSE_PARAMETERS_END();
-	static char kept[512];
-	snprintf(kept, sizeof(kept), "%s", ZSTR_VAL(title));
-	process_title = kept;
-	howdah_title_set(kept);
-	RETURN_TRUE;
-}
-
-static PHP_FUNCTION(cli_get_process_title)
-{
-	ZEND_PARSE_PARAMETERS_NONE();
-	RETURN_STRING(process_title);
 }
 
 static PHP_FUNCTION(swoole_last_error)
@@ -151,13 +129,13 @@ static const zend_function_entry functions[] = {
 	PHP_FE(swoole_cpu_num, arginfo_none)
 	PHP_FE(swoole_last_error, arginfo_none)
 	PHP_FALIAS(swoole_errno, swoole_last_error, arginfo_none)
-	PHP_FE(swoole_set_process_name, arginfo_title)
+	PHP_FALIAS(swoole_set_process_name, cli_set_process_title, arginfo_title)
 	PHP_FE(swoole_mime_type_add, arginfo_mime)
 	PHP_FE(swoole_mime_type_set, arginfo_mime)
 	PHP_FE(swoole_mime_type_delete, arginfo_file)
 	PHP_FE(swoole_mime_type_get, arginfo_file)
 	PHP_FE(swoole_mime_type_exists, arginfo_file)
-	PHP_FALIAS(cli_set_process_title, swoole_set_process_name, arginfo_title)
+	PHP_FE(cli_set_process_title, arginfo_title)
 	PHP_FE(cli_get_process_title, arginfo_none)
 	PHP_FE_END
 };
@@ -290,12 +268,11 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
 	const char *script_name = argv[0];
 	zend_first_try {
 		zend_file_handle file;
-		zend_stream_init_filename(&file, script_name);
 		if (!howdah_cli_begin(argc, argv)) {
 			fprintf(stderr, "howdah run: PhpStartup: PHP could not begin the script\n");
 			return 1;
 		}
-		if (access(script_name, R_OK) != 0) {
+		if (!howdah_cli_open_script(&file)) {
 			fprintf(stderr, "howdah run: ScriptUnreadable: %s: %s\n", script_name, strerror(errno));
 			EG(exit_status) = 1;
 		} else {
@@ -311,8 +288,8 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
 				        "runs any other script, and `howdah serve DIR` serves a site\n",
 				        script_name);
 			}
+			zend_destroy_file_handle(&file);
 		}
-		zend_destroy_file_handle(&file);
 	} zend_end_try();
 	status = EG(exit_status);
 

@@ -1,7 +1,7 @@
 /* State that lives in extensions and that only their own functions can read and set (mb_internal_encoding(),
  * date_default_timezone_set(), ...). It is read when the script has booted and after the first request, and it is set
  * after a request that has called the setter. The setters are wrapped to detect that, and a request that calls none
- * costs nothing. */
+ * costs nothing. What extensions keep of their last failure or response is discarded after every request. */
 #include "worker/internal.h"
 
 typedef struct {
@@ -32,6 +32,16 @@ static call calls[] = {
 
 #define CALLS (sizeof(calls) / sizeof(*calls))
 
+/* Functions that discard what any request may have left for a later call to read: libxml's messages, which quote the
+ * document, the headers of the last response over HTTP (since PHP 8.4), and the errors of streams (since PHP 8.6). */
+static const char *const discarding[] = {
+	"http_clear_last_response_headers", "libxml_clear_errors", "stream_clear_errors",
+};
+
+#define DISCARDING (sizeof(discarding) / sizeof(*discarding))
+
+static zend_function *discard[DISCARDING];
+
 static void on_call(INTERNAL_FUNCTION_PARAMETERS)
 {
 	for (size_t i = 0; i < CALLS; i++) {
@@ -58,6 +68,9 @@ void howdah_calls_prepare(void)
 		if (calls[i].function && calls[i].put && (calls[i].get || !calls[i].getter)) {
 			calls[i].stock = howdah_wrap_function(calls[i].setter, on_call);
 		}
+	}
+	for (size_t i = 0; i < DISCARDING; i++) {
+		discard[i] = function_named(discarding[i]);
 	}
 }
 
@@ -88,5 +101,13 @@ void howdah_calls_restore(void)
 		}
 		zval_ptr_dtor(&result);
 		calls[i].touched = false;
+	}
+	for (size_t i = 0; i < DISCARDING; i++) {
+		if (discard[i]) {
+			zval result;
+			ZVAL_UNDEF(&result);
+			zend_call_known_function(discard[i], NULL, NULL, &result, 0, NULL, NULL);
+			zval_ptr_dtor(&result);
+		}
 	}
 }

@@ -5,7 +5,8 @@
  *                                putenv(), working directory, umask, locale, default stream context,
  *                                stream filters, tick functions
  *     removed                    $_SESSION, session id, SID, error_get_last(), strtok(), stat cache,
- *                                random seeds, zlib's choice of coding, filter_input()'s copies
+ *                                random seeds, zlib's choice of coding, filter_input()'s copies,
+ *                                libxml's errors, http_get_last_response_headers(), stream_last_errors()
  *     as after the first request error and exception handlers, stream wrappers
  *
  * The last group is code that frameworks register once, and many of them boot in their first request (Symfony's kernel,
