@@ -65,6 +65,47 @@ fn admin_value_sets_what_php_value_may_not() {
     );
 }
 
+/// opcache would compile `ini_get()` of a PHP_INI_SYSTEM setting into the value that the first site has (php-src issue
+/// 8699).
+#[test]
+fn sites_that_share_a_compiled_script_get_their_own_settings() {
+    let dir = TestDir::new();
+    dir.write(
+        "lib.php",
+        "<?php function shown() { return ini_get('memory_limit') . ' ' . ini_get('upload_tmp_dir'); }",
+    );
+    let preload = dir.write(
+        "preload.php",
+        "<?php function preloaded() { return ini_get('upload_tmp_dir'); }",
+    );
+    let script = dir.write(
+        "a.php",
+        "<?php require 'lib.php'; echo shown(), ' ', preloaded();",
+    );
+    let preload = format!("opcache.preload={}", preload.display());
+    let mut args = vec!["--opcache", "on", "-d", "opcache.file_update_protection=0"];
+    args.extend(["-d", &preload, "-d", "opcache.preload_user=root"]);
+    args.extend(["-d", "memory_limit=100M", "-d", "upload_tmp_dir=/pool"]);
+    let mut front = TestFront::start(1, &args);
+    let one = FrontRequest::get(&script)
+        .ini(IniKind::AdminValue, "memory_limit", "60M")
+        .ini(IniKind::AdminValue, "upload_tmp_dir", "/one");
+    assert_eq!(front.run(one).text(), "60M /one /one");
+    let two = FrontRequest::get(&script).ini(IniKind::AdminValue, "upload_tmp_dir", "/two");
+    assert_eq!(front.run(two).text(), "100M /two /two");
+    assert_eq!(
+        front.run(FrontRequest::get(&script)).text(),
+        "100M /pool /pool"
+    );
+    // Neither a site's php_value nor a script may change such a setting.
+    let refused = dir.write(
+        "b.php",
+        "<?php var_dump(ini_set('upload_tmp_dir', '/mine')); echo ini_get('upload_tmp_dir');",
+    );
+    let answer = front.run(FrontRequest::get(&refused).ini(IniKind::Value, "upload_tmp_dir", "/v"));
+    assert_eq!(answer.text(), "bool(false)\n/pool");
+}
+
 #[test]
 fn settings_without_effect_are_refused_by_name_once() {
     let dir = TestDir::new();

@@ -110,6 +110,8 @@ static inline const char *howdah_known(enum howdah_var id)
 bool howdah_open_frame(const char *frame);
 void howdah_fill_request_info(void);
 void howdah_apply_settings(void);
+/* Called when all settings of a request have been applied, before its script is compiled. */
+void howdah_settle_settings(void);
 
 /* ---- what this process does ---- */
 

@@ -112,6 +112,14 @@ static PHP_MINIT_FUNCTION(howdah)
 	howdah_intern_names();
 	howdah_opcache_check_memory();
 	howdah_watch_stderr();
+	howdah_watch_settings();
+	return SUCCESS;
+}
+
+/* The file cache that a command line fills is also that of the pools. */
+static PHP_MINIT_FUNCTION(howdah_command_line)
+{
+	howdah_watch_settings();
 	return SUCCESS;
 }
 
@@ -157,7 +165,8 @@ zend_module_entry howdah_command_line_module = {
 	STANDARD_MODULE_HEADER,
 	"howdah",
 	command_line_functions,
-	NULL, NULL, NULL, NULL, NULL,
+	PHP_MINIT(howdah_command_line),
+	NULL, NULL, NULL, NULL,
 	PHP_VERSION,
 	STANDARD_MODULE_PROPERTIES,
 };

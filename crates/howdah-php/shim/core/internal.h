@@ -47,6 +47,7 @@ bool howdah_filter_is_default(void);
 
 /* settings.c */
 int howdah_activate_user_ini(void);
+void howdah_watch_settings(void);
 
 /* title.c */
 /* Called once, with the arguments where the kernel put them. A constructor would not do: musl passes it no arguments.

@@ -321,6 +321,7 @@ int howdah_php_run(const char *frame)
 		 * the request is then ended in the ordinary way. */
 		if (howdah_request_startup() == SUCCESS) {
 			howdah_opcache_settle();
+			howdah_settle_settings();
 			howdah_phase = HOWDAH_RUNNING;
 			execute();
 		} else if (SG(sapi_headers).http_response_code == 200 && !SG(headers_sent)) {

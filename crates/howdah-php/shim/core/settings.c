@@ -5,6 +5,8 @@
  * Settings of a whole pool (php.ini, -d) are not here: they are set before PHP starts. */
 #include "core/internal.h"
 
+#include "zend_ini.h"
+
 #include <syslog.h>
 
 /* Directives that PHP reads only once, at its start. Set for a request, they would be accepted and shown by ini_get(),
@@ -72,6 +74,51 @@ void howdah_apply_settings(void)
 		}
 		zend_string_release(key);
 	}
+}
+
+/* ---- opcache and ini_get() ---- */
+
+/* opcache compiles ini_get() of a directive into its value if the directive can only be set by the system
+ * (zend_optimizer_eval_special_func_call: `modifiable` is exactly ZEND_INI_SYSTEM). All sites of a pool share the
+ * compiled script, so they would get the value of the site that happened to compile it (php-src issue 8699). This bit
+ * has no meaning to PHP. It makes `modifiable` another number, and grants nothing. */
+#define VARIES_BY_SITE 8
+
+static void keep_variable(zend_ini_entry *entry)
+{
+	if (entry->modifiable == ZEND_INI_SYSTEM) {
+		entry->modifiable |= VARIES_BY_SITE;
+	}
+}
+
+/* PHP makes a directive that it sets for a request one of the system, and undoes this at the end of the request. */
+void howdah_settle_settings(void)
+{
+	if (EG(modified_ini_directives)) {
+		zend_ini_entry *entry;
+		ZEND_HASH_FOREACH_PTR(EG(modified_ini_directives), entry) {
+			keep_variable(entry);
+		} ZEND_HASH_FOREACH_END();
+	}
+}
+
+static zend_result (*next_post_startup)(void);
+
+static zend_result keep_all_variable(void)
+{
+	zend_ini_entry *entry;
+	ZEND_HASH_FOREACH_PTR(EG(ini_directives), entry) {
+		keep_variable(entry);
+	} ZEND_HASH_FOREACH_END();
+	return next_post_startup ? next_post_startup() : SUCCESS;
+}
+
+/* Called by a module's startup. When PHP calls the function, all extensions have registered their directives, and
+ * opcache, whose own function calls this one first, has not preloaded anything. */
+void howdah_watch_settings(void)
+{
+	next_post_startup = zend_post_startup_cb;
+	zend_post_startup_cb = keep_all_variable;
 }
 
 /* ---- .user.ini ---- */

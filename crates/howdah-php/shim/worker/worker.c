@@ -176,6 +176,7 @@ static void begin_request(void)
 	howdah_state_begin_modules();
 	zend_memory_reset_peak_usage();
 	PG(during_request_startup) = 0;
+	howdah_settle_settings();
 	howdah_timer_before_worker_request();
 }
 
