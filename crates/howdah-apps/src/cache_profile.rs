@@ -39,9 +39,13 @@ pub struct CacheProfile {
     /// Requests that would count as writes but change no page, identified by a parameter.
     #[serde(rename = "noise_request", default)]
     pub noise_requests: Vec<NoiseParameter>,
-    /// Path segments below which a write changes no page.
+    /// Path segments below which a write changes no page. An entry may consist of several segments: `wc/store/cart`.
     #[serde(default)]
     pub noise_segments: Vec<&'static str>,
+    /// Path segments below which a request changes nothing but the database. Where the cache sees database writes, only
+    /// these count.
+    #[serde(default)]
+    pub database_segments: Vec<&'static str>,
     /// Database tables whose content appears on no page. Their names have the prefix of an installation, so most
     /// patterns begin with `*`.
     #[serde(default)]
@@ -75,7 +79,8 @@ pub struct WritingGet {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoiseParameter {
-    /// The path segment below which the request must be. If it is empty, the request may have any path.
+    /// The path segment below which the request must be. If it is empty, the request may have any path that does not
+    /// name a script other than `index.php`.
     #[serde(default)]
     pub segment: &'static str,
     /// The parameter's name.
@@ -83,7 +88,7 @@ pub struct NoiseParameter {
     pub name: &'static str,
     /// Where the application reads the parameter.
     pub source: ParameterSource,
-    /// The values of the parameter with which the request changes no page.
+    /// The values of the parameter with which the request changes no page; `*` stands for every value.
     pub values: Vec<&'static str>,
 }
 

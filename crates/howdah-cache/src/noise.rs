@@ -77,6 +77,11 @@ mod tests {
             ("wp_options", &[], false),
             ("wp_woocommerce_sessions", &[], true),
             ("wp_usermeta", &[("meta_key", "session_tokens")], true),
+            (
+                "wp_usermeta",
+                &[("meta_key", "_woocommerce_load_saved_cart_after_login")],
+                true,
+            ),
             ("wp_usermeta", &[("meta_key", "nickname")], false),
             ("wp_posts", &[], false),
             (

@@ -13,6 +13,7 @@ use howdah_apps::{CacheProfile, known_applications};
 use crate::cookie::php_name;
 
 mod known;
+mod multipart;
 
 pub use known::{TRACKING_COOKIES, TRACKING_PARAMETERS};
 
@@ -37,6 +38,8 @@ pub struct Preset {
     pub noise: &'static [NoiseParameter],
     /// Path segments below which a write changes no page.
     pub noise_segments: &'static [&'static str],
+    /// Path segments below which a request changes nothing but the database.
+    pub database_segments: &'static [&'static str],
     /// Tables of the database from which nothing is rendered.
     pub noise_tables: &'static [&'static str],
     /// Rows of other tables from which nothing is rendered.
@@ -63,22 +66,37 @@ pub enum FormBody<'a> {
     Absent,
     /// `application/x-www-form-urlencoded`.
     UrlEncoded(&'a [u8]),
+    /// `multipart/form-data`.
+    Multipart {
+        /// The boundary that the request's `Content-Type` names.
+        boundary: &'a [u8],
+        /// The body.
+        text: &'a [u8],
+    },
     /// A body that was not inspected.
     NotInspected,
 }
 
 /// Returns whether a request has the parameter with one of the values.
 fn has_noise_parameter(noise: &NoiseParameter, query: &[u8], form: FormBody<'_>) -> bool {
-    let last = |text| last_value(noise.name, text);
-    let value = match (noise.source, form) {
-        (ParameterSource::Query, _) | (ParameterSource::Request, FormBody::Absent) => last(query),
-        (ParameterSource::Request, FormBody::NotInspected) => return false,
-        (ParameterSource::Request, FormBody::UrlEncoded(text)) => match last(text) {
-            Some(None) => last(query),
-            said => said,
-        },
+    let in_query = || last_value(noise.name, query);
+    let in_form = match (noise.source, form) {
+        (ParameterSource::Query, _) | (ParameterSource::Request, FormBody::Absent) => Some(None),
+        (ParameterSource::Request, FormBody::NotInspected) => None,
+        (ParameterSource::Request, FormBody::UrlEncoded(text)) => last_value(noise.name, text),
+        (ParameterSource::Request, FormBody::Multipart { boundary, text }) => {
+            multipart::last_value(noise.name, boundary, text)
+        }
     };
-    matches!(value, Some(Some(value)) if noise.values.iter().any(|v| v.as_bytes() == value))
+    let value = match in_form {
+        Some(None) => in_query(),
+        said => said,
+    };
+    let is_listed = |value: &[u8]| {
+        let mut values = noise.values.iter();
+        values.any(|v| *v == "*" || v.as_bytes() == value)
+    };
+    matches!(value, Some(Some(value)) if is_listed(value))
 }
 
 /// Returns the value of a parameter as PHP reads the text, in which the last one counts. The outer `None` means that
@@ -110,6 +128,7 @@ impl Preset {
             writing_gets: &profile.writing_gets,
             noise: &profile.noise_requests,
             noise_segments: &profile.noise_segments,
+            database_segments: &profile.database_segments,
             noise_tables: &profile.noise_tables,
             noise_rows: &profile.noise_rows,
             max_ttl: profile.max_ttl,
@@ -138,9 +157,18 @@ impl Preset {
         let query = query.unwrap_or_default();
         has_segment(path, self.noise_segments)
             || self.noise.iter().any(|noise| {
-                let here = noise.segment.is_empty() || has_segment(path, &[noise.segment]);
+                let here = match noise.segment {
+                    "" => !names_script(path),
+                    segment => has_segment(path, &[segment]),
+                };
                 here && has_noise_parameter(noise, query, form)
             })
+    }
+
+    /// Returns whether a request changes nothing but the database, so that it changes a page only with a database write
+    /// that the cache sees, if the cache sees them.
+    pub fn changes_only_database(&self, path: &[u8]) -> bool {
+        has_segment(path, self.database_segments)
     }
 
     /// Returns whether a GET request writes nevertheless.
@@ -160,13 +188,26 @@ impl Preset {
     }
 }
 
+/// Returns whether a path contains one of the segments, or of the sequences of segments (`wc/store`).
 fn has_segment(path: &[u8], segments: &[&str]) -> bool {
+    let begins_with = |rest: &[u8], segment: &str| {
+        let (start, behind) = (rest.get(..segment.len()), rest.get(segment.len()));
+        start.is_some_and(|start| start.eq_ignore_ascii_case(segment.as_bytes()))
+            && behind.is_none_or(|byte| *byte == b'/')
+    };
     !segments.is_empty()
-        && path.split(|b| *b == b'/').any(|part| {
-            segments
-                .iter()
-                .any(|segment| part.eq_ignore_ascii_case(segment.as_bytes()))
-        })
+        && (0..path.len())
+            .filter(|at| *at == 0 || path[at - 1] == b'/')
+            .any(|at| segments.iter().any(|s| begins_with(&path[at..], s)))
+}
+
+/// Returns whether a path names a script other than the front controller, such as `wp-comments-post.php`. Such a script
+/// does not read the parameters of the front controller's pages.
+fn names_script(path: &[u8]) -> bool {
+    path.split(|b| *b == b'/').any(|segment| {
+        let end = segment.len().saturating_sub(b".php".len());
+        segment[end..].eq_ignore_ascii_case(b".php") && segment != b"index.php"
+    })
 }
 
 #[cfg(test)]

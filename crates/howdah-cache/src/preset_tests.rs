@@ -242,6 +242,61 @@ fn woocommerce_has_a_basket() {
     );
 }
 
+/// The ways in which version 11.0 of WooCommerce changes a basket: the form of a product page
+/// (`single-product/add-to-cart/*.php`), the form of the basket, and the Store API (`src/StoreApi/Routes`).
+#[test]
+fn filling_a_basket_changes_no_page_and_a_checkout_does() {
+    let w = wordpress();
+    let button = FormBody::Multipart {
+        boundary: b"x",
+        text: b"--x\r\nContent-Disposition: form-data; name=\"quantity\"\r\n\r\n1\r\n\
+                --x\r\nContent-Disposition: form-data; name=\"add-to-cart\"\r\n\r\n12\r\n--x--\r\n",
+    };
+    let form = FormBody::UrlEncoded;
+    let json = FormBody::NotInspected;
+    for (path, form, is) in [
+        (&b"/product/seat/"[..], button, true),
+        (
+            b"/shop/product/seat/",
+            form(b"quantity=1&add-to-cart=12"),
+            true,
+        ),
+        (b"/index.php/product/seat/", button, true),
+        (
+            b"/cart/",
+            form(b"cart%5Bx%5D%5Bqty%5D=2&update_cart=Update+cart"),
+            true,
+        ),
+        (b"/wp-json/wc/store/v1/cart/add-item", json, true),
+        (b"/shop/wp-json/wc/store/v1/cart/items/0a1b", json, true),
+        (b"/wp-json/wc/store/v1/checkout", json, false),
+        (b"/wp-json/wc/store/v1/batch", json, false),
+        (b"/wp-json/wc/store/v1/cartoons", json, false),
+        (b"/wp-json/wc/v3/products/12", json, false),
+        (b"/wp-comments-post.php", button, false),
+        (
+            b"/wp-admin/theme-editor.php",
+            form(b"add-to-cart=12"),
+            false,
+        ),
+        (b"/product/seat/", form(b"quantity=1"), false),
+        (
+            b"/checkout/",
+            form(b"woocommerce_checkout_place_order=1"),
+            false,
+        ),
+    ] {
+        assert_eq!(w.is_noise(path, None, form), is, "{}", path.escape_ascii());
+    }
+    // A batch may contain a checkout, which shows in the database.
+    assert!(w.changes_only_database(b"/wp-json/wc/store/v1/batch"));
+    assert!(!w.changes_only_database(b"/wp-json/wc/store/v1/checkout"));
+    assert!(!w.changes_only_database(b"/wp-json/batch/v1"));
+    // The action runs only where WordPress chooses a page.
+    let query = Some(&b"wc-ajax=add_to_cart"[..]);
+    assert!(!w.is_noise(b"/wp-comments-post.php", query, FormBody::Absent));
+}
+
 /// CookieSessionProvider.php: `_session`, `Token`, `UserID`, `UserName` after the wiki's prefix; `forceHTTPS`,
 /// `sessionJwt`. The page's inline script applies client preferences (ResourceLoader/clientHtml), to suit caches.
 #[test]

@@ -24,6 +24,8 @@ pub struct WordpressHome {
     _mariadb: Mariadb,
 }
 
+/// The directory of Debian's package.
+const PACKAGE: &str = "/usr/share/wordpress";
 /// The settings, which are those of the WordPress that `howdah compare` measures.
 const CONFIG: &str = howdah_machine::WORDPRESS_CONFIG;
 const INSTALL: &str = "<?php
@@ -51,7 +53,7 @@ impl WordpressHome {
     /// # Panics
     /// As for [`WordpressHome::prepare`].
     pub fn prepare_at(url: &str) -> WordpressHome {
-        WordpressHome::installed("", url)
+        WordpressHome::installed(Path::new(PACKAGE), "", url)
     }
 
     /// Prepares a WordPress in a subfolder of the site, e.g. `/blog`, with a page at the root that does not belong to
@@ -60,10 +62,22 @@ impl WordpressHome {
     /// # Panics
     /// As for [`WordpressHome::prepare`].
     pub fn prepare_in(folder: &'static str) -> WordpressHome {
-        WordpressHome::installed(folder, &format!("http://{HOST}{folder}"))
+        WordpressHome::installed(
+            Path::new(PACKAGE),
+            folder,
+            &format!("http://{HOST}{folder}"),
+        )
     }
 
-    fn installed(folder: &'static str, url: &str) -> WordpressHome {
+    /// Prepares the WordPress whose files are in this directory, with its plugins and themes.
+    ///
+    /// # Panics
+    /// As for [`WordpressHome::prepare`].
+    pub fn prepare_from(files: &Path) -> WordpressHome {
+        WordpressHome::installed(files, "", &format!("http://{HOST}"))
+    }
+
+    fn installed(files: &Path, folder: &'static str, url: &str) -> WordpressHome {
         let mariadb = Mariadb::start();
         mariadb.create("wordpress", "wordpress", "database password");
         let scratch = Scratch::new("wordpress-home");
@@ -72,7 +86,7 @@ impl WordpressHome {
         if !folder.is_empty() {
             scratch.write("site/index.html", "<h1>The firm</h1>");
         }
-        copy_tree(Path::new("/usr/share/wordpress"), &site);
+        copy_tree(files, &site);
         let config = CONFIG
             .replace("{SOCKET}", &mariadb.socket().display().to_string())
             .replace("{URL}", url);

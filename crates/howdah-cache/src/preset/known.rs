@@ -187,6 +187,7 @@ pub(super) static FALLBACK: Preset = Preset {
     writing_gets: &[],
     noise: &[],
     noise_segments: &[],
+    database_segments: &[],
     noise_tables: &[],
     noise_rows: &[],
     max_ttl: DAY,

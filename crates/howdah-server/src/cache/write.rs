@@ -23,13 +23,14 @@ pub struct WriteInvalidation {
     status: Option<u16>,
 }
 
-/// Returns what a request invalidates, if it writes.
+/// Returns what a request invalidates, if it writes. `reports_effects` says whether the cache sees the database writes of
+/// its script.
 pub fn of_request(
     part: &SiteCache,
     site: &Site,
     request: &RequestHead,
     client: &Client<'_>,
-    form: FormBody<'_>,
+    (form, reports_effects): (FormBody<'_>, bool),
 ) -> Option<WriteInvalidation> {
     if !may_write(part, request) {
         return None;
@@ -38,7 +39,11 @@ pub fn of_request(
     let is_noise = || {
         let preset = part.rules().preset;
         let path = UrlPath::parse(request.path());
-        path.is_ok_and(|path| preset.is_noise(path.as_bytes(), query, form))
+        path.is_ok_and(|path| {
+            let path = path.as_bytes();
+            preset.is_noise(path, query, form)
+                || reports_effects && preset.changes_only_database(path)
+        })
     };
     Some(WriteInvalidation {
         everything: part.config.flush_on_write && !is_noise(),

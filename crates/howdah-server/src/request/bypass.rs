@@ -21,7 +21,7 @@ use crate::cache::send::add_status_fields;
 use crate::cache::{PageCache, SiteCache, vendor_headers, write};
 use crate::failure::Failure;
 use crate::script::pump::Confirmation;
-use howdah_site::site::RouteInfo;
+use howdah_site::site::{RouteInfo, ScriptTarget};
 
 /// Why a request is not answered from the cache, and what the cache does with the script's response to it.
 pub(super) struct Bypass {
@@ -113,7 +113,7 @@ impl<'a> BypassContext<'a> {
 
     /// Notes what the run writes, as far as the request shows it. A small form body may show that the run changes no
     /// page. Called before the run starts.
-    pub fn note_write(&self, body: &ScriptBody) {
+    pub fn note_write(&self, target: &ScriptTarget, body: &ScriptBody) {
         let RequestContext {
             request,
             client,
@@ -122,10 +122,12 @@ impl<'a> BypassContext<'a> {
         } = self.ctx;
         let form = match body {
             ScriptBody::Empty => FormBody::Absent,
-            ScriptBody::Memory(bytes) if is_form(request) => FormBody::UrlEncoded(bytes),
+            ScriptBody::Memory(bytes) => form_of(request, bytes),
             _ => FormBody::NotInspected,
         };
-        *self.effects.request_write() = write::of_request(self.part, site, request, client, form);
+        let reports_effects = self.ctx.service().executor(target).reports_effects();
+        *self.effects.request_write() =
+            write::of_request(self.part, site, request, client, (form, reports_effects));
     }
 
     /// Returns a value that the run holds until nothing runs for the request any more. Only then has everything been
@@ -248,11 +250,25 @@ impl<'a> BypassContext<'a> {
     }
 }
 
-/// Returns whether a request's body is a URL-encoded form.
-fn is_form(request: &RequestHead) -> bool {
-    const URLENCODED: &[u8] = b"application/x-www-form-urlencoded";
-    request
-        .header(b"content-type")
-        .and_then(|value| value.get(..URLENCODED.len()))
-        .is_some_and(|start| start.eq_ignore_ascii_case(URLENCODED))
+/// Returns the form in a request's body.
+fn form_of<'a>(request: &'a RequestHead, text: &'a [u8]) -> FormBody<'a> {
+    let kind = request.header(b"content-type").unwrap_or_default();
+    let behind = |start: &[u8]| {
+        let (head, rest) = kind.split_at_checked(start.len())?;
+        head.eq_ignore_ascii_case(start).then_some(rest)
+    };
+    if behind(b"application/x-www-form-urlencoded").is_some() {
+        return FormBody::UrlEncoded(text);
+    }
+    // Browsers send no quotation marks and no other parameter.
+    match behind(b"multipart/form-data; boundary=") {
+        Some(boundary)
+            if boundary
+                .iter()
+                .all(|b| b.is_ascii_alphanumeric() || *b == b'-') =>
+        {
+            FormBody::Multipart { boundary, text }
+        }
+        _ => FormBody::NotInspected,
+    }
 }

@@ -92,7 +92,7 @@ pub(super) async fn answer(
     )
     .map_err(Failure::Frame)?;
     if let Some(bypass) = bypass {
-        bypass.note_write(&script_body);
+        bypass.note_write(target, &script_body);
     }
     let permits = limits::take_process_permits(response);
     let request = ScriptRequest {

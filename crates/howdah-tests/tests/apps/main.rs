@@ -16,6 +16,8 @@ mod shared_cache;
 #[cfg(feature = "packages")]
 mod symfony;
 #[cfg(feature = "packages")]
+mod woocommerce;
+#[cfg(feature = "packages")]
 mod wordpress;
 #[cfg(feature = "packages")]
 mod wordpress_cache;

@@ -1,6 +1,8 @@
 //! The page cache of one server. For several servers with one cache see the program `fleet`, and for attacks on the
 //! cache the program `attacks`.
 
+#[cfg(feature = "packages")]
+mod baskets;
 mod disk;
 mod esi;
 #[cfg(feature = "packages")]
