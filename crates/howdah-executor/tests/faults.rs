@@ -316,6 +316,55 @@ fn client_that_leaves_frees_the_child_at_the_next_write() {
     });
 }
 
+/// The client of a background request disconnects at once. The script must not take a part of a form for the whole.
+#[test]
+fn body_that_has_arrived_reaches_the_script_whole_without_a_client() {
+    let mut settings = config(1);
+    // PHP would otherwise read the body before the script begins.
+    let reading = ("enable_post_data_reading".to_owned(), "0".to_owned());
+    settings.defines.push(reading);
+    let site = PhpSite::new(settings);
+    site.script("hello.php", HELLO);
+    let store =
+        "copy('php://input', __DIR__ . '/part'); rename(__DIR__ . '/part', __DIR__ . '/whole');";
+    site.script(
+        "left.php",
+        &format!(
+            "<?php ignore_user_abort(true); \
+             do {{ echo 'x'; flush(); usleep(1000); }} while (!connection_aborted()); {store}"
+        ),
+    );
+    site.script(
+        "finished.php",
+        &format!("<?php echo 'done'; fastcgi_finish_request(); {store}"),
+    );
+    let body = support::bytes(2_000_000);
+    std::fs::write(site.path("spooled"), &body).unwrap();
+    let bodies = || {
+        let file = std::fs::File::open(site.path("spooled")).unwrap();
+        [
+            ScriptBody::Memory(body.clone()),
+            ScriptBody::File(file, body.len() as u64),
+        ]
+    };
+    on_front(async {
+        for script in ["left.php", "finished.php"] {
+            for sent in bodies() {
+                let mut run = site.start(script, sent);
+                let ends = |event: &RunEvent| matches!(event, RunEvent::Flush | RunEvent::End);
+                while !ends(&next_event(&mut run).await.unwrap()) {}
+                drop(run);
+                let whole = site.path("whole");
+                until("the script has the body", || whole.exists()).await;
+                let got = std::fs::read(&whole).unwrap();
+                assert!(got == body, "{script} got {} bytes", got.len());
+                std::fs::remove_file(&whole).unwrap();
+                assert_eq!(site.get("hello.php").await.unwrap().body, b"hello");
+            }
+        }
+    });
+}
+
 #[test]
 fn slow_log_shows_the_stack_of_the_running_script() {
     let mut config = config(1);

@@ -132,28 +132,31 @@ pub fn publish() -> bool {
     })
 }
 
-/// Fills `out`, waiting for the client's bytes. Returns less than `out.len()` only at the end of the body or when the
-/// client is gone.
+/// Fills `out`, waiting for the client's bytes. Returns less than `out.len()` only at the end of the body, or when the
+/// front is gone. A client that has disconnected is no end: the front provides the rest of a body that has arrived, and
+/// otherwise says that the body is cut off.
 pub fn read_body(out: &mut [u8]) -> usize {
     with_request(0, |job, bells| {
         let mut got = 0;
+        let mut front_gone = false;
         while got < out.len() {
             let (mut read, mut bell) = job.claim.read_body(&mut out[got..]);
             if read == BodyRead::Pending {
                 let (word, seen) = job.claim.prepare_wait();
                 (read, bell) = job.claim.read_body(&mut out[got..]);
-                if read == BodyRead::Pending && !job.is_client_gone() {
-                    job.client_gone = !sys::sleep_in_request(word, seen);
+                if read == BodyRead::Pending {
+                    front_gone = !sys::sleep_in_request(word, seen);
                 }
                 job.claim.end_wait();
             }
             job.ring(bell, bells);
             match read {
                 BodyRead::Bytes(n) => got += n,
-                BodyRead::Pending if !job.is_client_gone() => {}
+                BodyRead::Pending if !front_gone => {}
                 BodyRead::Pending | BodyRead::End | BodyRead::CutOff => break,
             }
         }
+        job.client_gone |= front_gone;
         got
     })
 }

@@ -312,5 +312,6 @@ fn client_disconnect_wakes_a_script_that_waits_for_its_body() {
     front.poll_flight(&mut flight);
     front.wait_child(child, |c| c.busy_since.is_some());
     front.abort(&flight);
+    front.end_body(&flight, false);
     front.drive_until(&mut flight, |_| false);
 }

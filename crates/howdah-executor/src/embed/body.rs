@@ -17,6 +17,7 @@ const READ_CHUNK_BYTES: usize = 32 * 1024;
 const MAX_BYTES_PER_PUMP: usize = 4 * howdah_proto::shm::RING_BYTES;
 
 /// The part of a body that has not been passed to the child yet.
+#[derive(Debug)]
 pub(crate) enum BodyFeed {
     /// The whole body was passed on, or the child has been told that no more comes.
     Complete,
@@ -25,6 +26,7 @@ pub(crate) enum BodyFeed {
 }
 
 /// The source of the next piece.
+#[derive(Debug)]
 pub(crate) enum BodySource {
     /// No source: the piece in memory is the last one.
     Nothing,
@@ -55,20 +57,24 @@ impl BodyFeed {
         matches!(self, BodyFeed::Complete)
     }
 
+    /// Returns whether the server has received the whole body, so what is left of it does not depend on the client.
+    pub fn has_arrived(&self) -> bool {
+        !matches!(self, BodyFeed::Source(_, BodySource::Stream(_)))
+    }
+
     /// Moves as many bytes as fit into the slot. The task of `cx` is woken when a stream has more bytes. The slot
-    /// notifies when it has room again.
+    /// notifies when it has room again. Returns whether the call stopped although the slot has room, because the child
+    /// reads as fast as this thread writes; the caller must call again, after other tasks have run.
     pub fn pump(
         &mut self,
         port: &FrontPort,
         slot: u32,
         cx: &mut Context<'_>,
-    ) -> Result<(), ExecError> {
+    ) -> Result<bool, ExecError> {
         let mut moved = 0;
         while let BodyFeed::Source(piece, rest) = self {
             if moved >= MAX_BYTES_PER_PUMP {
-                // The child reads as fast as this thread writes, so let other tasks run.
-                cx.waker().wake_by_ref();
-                return Ok(());
+                return Ok(true);
             }
             if !piece.is_empty() {
                 let (n, wake) = port
@@ -76,7 +82,7 @@ impl BodyFeed {
                     .map_err(|_| ExecError::ResponseCorrupt)?;
                 sys::wake(wake);
                 if n == 0 {
-                    return Ok(());
+                    return Ok(false);
                 }
                 let _ = piece.split_to(n);
                 moved += n;
@@ -97,7 +103,7 @@ impl BodyFeed {
                     continue;
                 }
                 BodySource::Stream(stream) => match stream.poll_recv(cx) {
-                    Poll::Pending => return Ok(()),
+                    Poll::Pending => return Ok(false),
                     Poll::Ready(Some(Ok(bytes))) => {
                         *piece = bytes;
                         continue;
@@ -109,6 +115,6 @@ impl BodyFeed {
             sys::wake(port.end_body(slot, complete));
             *self = BodyFeed::Complete;
         }
-        Ok(())
+        Ok(false)
     }
 }

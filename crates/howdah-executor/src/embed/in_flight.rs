@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::Waker;
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use howdah_proto::level::LogLevel;
@@ -16,6 +16,7 @@ use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 
 use super::abandoning_clients::AbandonedRun;
 use super::bailouts::Bailouts;
+use super::body::BodyFeed;
 use crate::common::sys;
 use crate::{DropAtEnd, EffectSink, ExecError, RunEvent};
 
@@ -77,6 +78,8 @@ pub(crate) struct InFlightState {
     bailouts: Option<(Arc<Bailouts>, IpAddr)>,
     /// Dropped when the request leaves the pool.
     pub drop_at_end: Option<DropAtEnd>,
+    /// The rest of the body, once no run waits for the response. Until then the run feeds the body.
+    pub body: BodyFeed,
     parser: ResponseParser,
     /// Bytes that were copied out of the slot. `at` is how far they have been parsed.
     input: Bytes,
@@ -137,6 +140,7 @@ impl InFlightRequest {
                 effects,
                 bailouts: None,
                 drop_at_end: held,
+                body: BodyFeed::Complete,
                 parser: ResponseParser::default(),
                 input: Bytes::new(),
                 parsed_bytes: 0,
@@ -295,6 +299,24 @@ impl InFlightState {
                 SlotState::Free | SlotState::Corrupt => {
                     return ResponseStep::Failed(ExecError::ResponseCorrupt);
                 }
+            }
+        }
+    }
+
+    /// Feeds the rest of the body to a child for whose response no run waits.
+    pub fn feed(&mut self, port: &FrontPort, slot: u32) {
+        if self.body.is_complete() {
+            return;
+        }
+        match self
+            .body
+            .pump(port, slot, &mut Context::from_waker(Waker::noop()))
+        {
+            Ok(true) => port.notify_again(slot),
+            Ok(false) => {}
+            Err(_) => {
+                self.body = BodyFeed::Complete;
+                sys::wake(port.end_body(slot, false));
             }
         }
     }

@@ -16,6 +16,7 @@ use std::task::Waker;
 use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 use tokio::sync::Notify;
 
+use super::body::BodyFeed;
 use super::in_flight::{DiscardProgress, InFlightRequest, InFlightState, RequestPosition};
 use super::pool_state::PoolState;
 use crate::ExecError;
@@ -348,6 +349,7 @@ impl Lane {
     ) {
         let was = std::mem::replace(&mut state.position, RequestPosition::Left);
         state.drop_at_end = None;
+        state.body = BodyFeed::Complete;
         if let Some(run) = state.abandoned.take() {
             pool.abandoning_clients.record_end(run, sys::now_ns());
         }
@@ -456,6 +458,7 @@ impl Lane {
             SlotState::Free | SlotState::Ready | SlotState::Corrupt => {}
         }
         if !state.is_awaited {
+            state.feed(&self.port, slot);
             match self.discard(pool, &in_flight, &mut state, slot) {
                 DiscardProgress::SoFar => {}
                 // The child is still writing, or has just returned the slot.

@@ -85,7 +85,11 @@ impl EmbedRun {
         if !state.ended || error.is_some() {
             sys::wake(lane.port.abort(slot));
         }
-        if !self.body.is_complete() {
+        if error.is_none() && self.body.has_arrived() {
+            // A script must never mistake a part of a body for the whole.
+            state.body = std::mem::replace(&mut self.body, BodyFeed::Complete);
+            state.feed(&lane.port, slot);
+        } else if !self.body.is_complete() {
             sys::wake(lane.port.end_body(slot, false));
         }
         let broken = matches!(
@@ -137,10 +141,15 @@ impl ScriptRun for EmbedRun {
         let mut state = self.in_flight.lock();
         if !self.body.is_complete()
             && let RequestPosition::Slot(slot) = state.position
-            && let Err(error) = self.body.pump(&lane.port, slot, cx)
         {
-            drop(state);
-            return self.fail(error);
+            match self.body.pump(&lane.port, slot, cx) {
+                Ok(true) => cx.waker().wake_by_ref(),
+                Ok(false) => {}
+                Err(error) => {
+                    drop(state);
+                    return self.fail(error);
+                }
+            }
         }
         loop {
             let mut give_back = false;
