@@ -134,30 +134,50 @@ fn server_of_http_2_that_lies_is_named_and_its_client_sees_it() {
     }
 }
 
-/// Starts a server that responds to the first request of each connection with 200, sends `second` in response to the
-/// second, and then closes the connection.
-fn serve_once_per_connection(second: Vec<u8>) -> u16 {
+/// Returns the response to the first request of a connection: 200 with two bytes.
+fn first_response() -> Vec<u8> {
+    let body = frame(DATA, END_STREAM, 1, b"ok");
+    [frame(HEADERS, END_HEADERS, 1, &fields(2)), body].concat()
+}
+
+/// Starts a server that sends these bytes in response to the first, second, … request of each connection, and then
+/// closes the connection. `answers` gets the number of the connection, from 0.
+fn serve_in_turn(answers: impl Fn(usize) -> Vec<Vec<u8>> + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            let second = second.clone();
+        for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+            let (mut stream, answers) = (stream, answers(number));
             std::thread::spawn(move || {
-                let first = [
-                    frame(HEADERS, END_HEADERS, 1, &fields(2)),
-                    frame(DATA, END_STREAM, 1, b"ok"),
-                ];
                 let _ = stream.write_all(&frame(SETTINGS, 0, 0, b""));
-                if reads_preface(&mut stream) && reads_to_headers(&mut stream) {
-                    let _ = stream.write_all(&first.concat());
-                    if reads_to_headers(&mut stream) {
-                        let _ = stream.write_all(&second);
-                    }
+                let mut goes_on = reads_preface(&mut stream);
+                for answer in answers {
+                    goes_on = goes_on && reads_to_headers(&mut stream);
+                    goes_on = goes_on && stream.write_all(&answer).is_ok();
                 }
             });
         }
     });
     port
+}
+
+#[test]
+fn request_that_is_refused_on_a_new_connection_is_sent_again_once() {
+    let refusal = || frame(RST_STREAM, 0, 1, &[0, 0, 0, 7]);
+    for (refusals, status) in [(1, 200), (2, 502)] {
+        let port = serve_in_turn(move |number| match number < refusals {
+            true => vec![refusal()],
+            false => vec![first_response()],
+        });
+        let fixture = Fixture::named("proxy-h2c-refused")
+            .site(&format!(
+                "[[site.rule]]\nif_missing = true\nproxy = \"h2c://127.0.0.1:{port}\""
+            ))
+            .start();
+        let request = b"DELETE /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        let answer = http::exchange(fixture.address(), request).expect("a response");
+        assert_eq!(answer.status(), status, "after {refusals} refusals");
+    }
 }
 
 #[test]
@@ -184,7 +204,7 @@ fn request_that_a_server_of_http_2_did_not_process_is_sent_again() {
             &[delete, post],
         ),
     ] {
-        let port = serve_once_per_connection(second);
+        let port = serve_in_turn(move |_| vec![first_response(), second.clone()]);
         let fixture = Fixture::named("proxy-h2c-unprocessed")
             .site(&format!(
                 "[[site.rule]]\nif_missing = true\nproxy = \"h2c://127.0.0.1:{port}\"\nproxy_timeout = \"10s\""
