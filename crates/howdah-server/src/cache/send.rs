@@ -14,7 +14,7 @@ use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_http::{Responder, ResponseLength};
 
 use howdah_site::encoding::negotiate;
-use howdah_site::encoding::policy::{EncodingFacts, weakened};
+use howdah_site::encoding::policy::{EncodingFacts, is_digest, weakened};
 use howdah_site::encoding::whole::{CompressionsInProgress, PlainBody};
 use howdah_site::encoding::{Coding, Encoder, EncodingConfig, stream};
 
@@ -276,6 +276,7 @@ fn form_head(
         match (coding, &name.to_ascii_lowercase()[..]) {
             (Some(_), b"etag") => put(name, &weakened(value)),
             (Some(_), b"accept-ranges") => {}
+            (Some(_), name) if is_digest(name) => {}
             (_, b"vary") => {
                 varies |= value
                     .split(|b| *b == b',')

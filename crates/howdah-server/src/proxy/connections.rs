@@ -22,6 +22,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::coop::unconstrained;
 
 use super::server::UpstreamServer;
+use super::shared_connection::SharedConnection;
 use super::tls;
 use super::upload::Upload;
 use howdah_site::proxy_config::address::ServerProtocol;
@@ -44,7 +45,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// A connection that a request uses.
 pub(super) enum UpstreamConnection {
     Http1(Http1Connection),
-    Http2(http2::SendRequest<Upload>),
+    Http2(SharedConnection),
 }
 
 /// An HTTP/1.1 connection. The task of the request polls it, so passing a response on wakes no other task.
@@ -107,8 +108,9 @@ impl UpstreamConnection {
                 });
                 response.await.map_err(failed)
             }
-            UpstreamConnection::Http2(sender) => {
-                sender.try_send_request(request).await.map_err(failed)
+            UpstreamConnection::Http2(shared) => {
+                let response = shared.sender.try_send_request(request);
+                response.await.map_err(failed)
             }
         }
     }
@@ -129,7 +131,7 @@ impl UpstreamConnection {
 struct ServerConnections {
     server: Weak<UpstreamServer>,
     idle: Vec<IdleConnection>,
-    http2: Option<http2::SendRequest<Upload>>,
+    http2: Vec<SharedConnection>,
 }
 
 /// An HTTP/1.1 connection without a request.
@@ -172,8 +174,8 @@ thread_local! {
 pub(super) fn take_idle(server: &UpstreamServer) -> Option<UpstreamConnection> {
     KEPT.with_borrow_mut(|all| {
         let kept = all.servers.get_mut(&server.id)?;
-        if let Some(sender) = &kept.http2 {
-            return (!sender.is_closed()).then(|| UpstreamConnection::Http2(sender.clone()));
+        if let Some(shared) = kept.http2.iter().find(|shared| shared.has_room()) {
+            return Some(UpstreamConnection::Http2(shared.clone()));
         }
         while let Some(mut idle) = kept.idle.pop() {
             idle.connection.note_end();
@@ -185,7 +187,7 @@ pub(super) fn take_idle(server: &UpstreamServer) -> Option<UpstreamConnection> {
     })
 }
 
-/// Keeps a connection whose last response is complete.
+/// Keeps a connection whose last response is complete, or an HTTP/2 connection if the thread needs one more.
 pub(super) fn keep_idle(server: &Arc<UpstreamServer>, connection: UpstreamConnection) {
     let begin_tidying = KEPT.with_borrow_mut(|all| {
         let kept = all
@@ -194,7 +196,7 @@ pub(super) fn keep_idle(server: &Arc<UpstreamServer>, connection: UpstreamConnec
             .or_insert_with(|| ServerConnections {
                 server: Arc::downgrade(server),
                 idle: Vec::new(),
-                http2: None,
+                http2: Vec::new(),
             });
         match connection {
             UpstreamConnection::Http1(connection)
@@ -207,7 +209,11 @@ pub(super) fn keep_idle(server: &Arc<UpstreamServer>, connection: UpstreamConnec
                 });
             }
             UpstreamConnection::Http1(_) => {}
-            UpstreamConnection::Http2(sender) => kept.http2 = Some(sender),
+            UpstreamConnection::Http2(shared) => {
+                if !kept.http2.iter().any(SharedConnection::has_room) {
+                    kept.http2.push(shared);
+                }
+            }
         }
         !std::mem::replace(&mut all.tidying, true)
     });
@@ -216,11 +222,11 @@ pub(super) fn keep_idle(server: &Arc<UpstreamServer>, connection: UpstreamConnec
     }
 }
 
-/// Forgets the thread's HTTP/2 connection, because it does not work.
-pub(super) fn forget_http2(server: &UpstreamServer) {
+/// Stops keeping an HTTP/2 connection, because it does not work.
+pub(super) fn forget_http2(server: &UpstreamServer, broken: &SharedConnection) {
     KEPT.with_borrow_mut(|all| {
         if let Some(kept) = all.servers.get_mut(&server.id) {
-            kept.http2 = None;
+            kept.http2.retain(|shared| !shared.is_same(broken));
         }
     });
 }
@@ -235,8 +241,13 @@ async fn close_expired() {
                     idle.connection.note_end();
                     idle.connection.is_ready() && idle.since.elapsed() < MAX_IDLE_TIME
                 });
-                kept.http2.take_if(|sender| sender.is_closed());
-                let used = !kept.idle.is_empty() || kept.http2.is_some();
+                // One connection without a request is enough.
+                let mut spare = false;
+                kept.http2.retain(|shared| {
+                    !shared.is_closed()
+                        && (shared.is_used() || !std::mem::replace(&mut spare, true))
+                });
+                let used = !kept.idle.is_empty() || !kept.http2.is_empty();
                 used && kept.server.strong_count() > 0
             });
             all.tidying = !all.servers.is_empty();
@@ -298,7 +309,7 @@ where
         // The requests on the connection get the error with which it ends.
         let task = async move { drop(connection.await) };
         tokio::spawn(turn::measure("a connection to a backend", task));
-        return Ok(UpstreamConnection::Http2(sender));
+        return Ok(UpstreamConnection::Http2(SharedConnection::new(sender)));
     }
     let mut builder = http1::Builder::new();
     builder
@@ -374,6 +385,7 @@ impl<S: hyper::rt::Write + Unpin> hyper::rt::Write for YieldingStream<S> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shared_connection::MAX_SHARING_REQUESTS;
     use super::*;
     use howdah_site::proxy_config::address;
 
@@ -397,5 +409,22 @@ mod tests {
         drop(ends_of_server);
         assert!(take_idle(&server).is_none());
         assert_eq!(server.kept.load(Ordering::Relaxed), 0);
+    }
+
+    #[tokio::test]
+    async fn requests_that_do_not_end_leave_no_request_without_a_connection() {
+        let at = address::parse("h2c://shared:1").unwrap().remove(0).at;
+        let server = Arc::new(UpstreamServer::new(at, None));
+        let (ours, _theirs) = tokio::io::duplex(1024);
+        keep_idle(&server, http_handshake(&server, ours).await.unwrap());
+        let streams: Vec<_> = (0..MAX_SHARING_REQUESTS)
+            .map(|_| take_idle(&server).expect("the connection has room"))
+            .collect();
+        assert!(take_idle(&server).is_none(), "another connection is opened");
+        let (ours, _theirs_too) = tokio::io::duplex(1024);
+        keep_idle(&server, http_handshake(&server, ours).await.unwrap());
+        assert!(take_idle(&server).is_some());
+        drop(streams);
+        assert!(take_idle(&server).is_some());
     }
 }

@@ -1,7 +1,8 @@
 //! Sends a request to one server after the other until one responds.
 //!
 //! A request is sent again only if that is safe (RFC 9110 §9.2.2, like nginx): nothing of it has been sent, or it is a
-//! GET, HEAD or OPTIONS without a body and a reused connection ended without a byte.
+//! GET, HEAD or OPTIONS without a body and a reused connection ended without a byte. A request without a body is also
+//! sent again, once, if a server of HTTP/2 declares that it has not processed the request.
 
 use std::error::Error as _;
 use std::io;
@@ -37,8 +38,9 @@ pub(super) async fn exchange(
     interim: InterimResponses,
     log: Arc<ErrorLog>,
 ) -> Result<UpstreamResponse, ExecError> {
-    let repeatable =
-        upload.is_none() && matches!(template.method().as_str(), "GET" | "HEAD" | "OPTIONS");
+    let has_body = !upload.is_none();
+    let progress = upload.progress();
+    let is_safe = matches!(template.method().as_str(), "GET" | "HEAD" | "OPTIONS");
     let mut body = upload;
     let mut tried = Vec::new();
     let mut last = String::new();
@@ -64,11 +66,15 @@ pub(super) async fn exchange(
                     }
                 },
             };
-            if let UpstreamConnection::Http2(shared) = &connection {
+            if let UpstreamConnection::Http2(shared) = &connection
+                && !was_kept
+            {
                 connections::keep_idle(&server, UpstreamConnection::Http2(shared.clone()));
             }
-            let mut request = adapt_to_version(&template, connection.is_http2()).map(|()| body);
+            let request = adapt_to_version(&template, &server, connection.is_http2());
+            let mut request = request.map(|()| body);
             interim.collect(&mut request);
+            progress.set_head_taken(true);
             match connection.send(request).await {
                 Ok(response) => {
                     server::log_event(&log, server.note_response());
@@ -79,21 +85,30 @@ pub(super) async fn exchange(
                     });
                 }
                 Err(unanswered) => {
-                    if connection.is_http2() {
-                        connections::forget_http2(&server);
+                    progress.set_head_taken(false);
+                    if let UpstreamConnection::Http2(broken) = &connection {
+                        connections::forget_http2(&server, broken);
                     }
                     let error = unanswered.error;
-                    match unanswered.unsent {
-                        Some(unsent) => body = unsent.into_body(),
-                        None if was_kept && repeatable && ended_before_response(&error) => {
-                            body = Upload::none()
+                    let is_repeatable = !has_body
+                        && !repeated
+                        && (is_unprocessed(&error)
+                            || was_kept && is_safe && ended_before_response(&error));
+                    let again = match unanswered.unsent {
+                        Some(unsent) => {
+                            body = unsent.into_body();
+                            was_kept
+                        }
+                        None if is_repeatable => {
+                            body = Upload::none();
+                            true
                         }
                         None => {
                             server.note_broken();
                             return Err(exec_error(&error, false));
                         }
-                    }
-                    if was_kept {
+                    };
+                    if again {
                         repeated = true;
                         continue;
                     }
@@ -108,15 +123,22 @@ pub(super) async fn exchange(
     Err(ExecError::BackendDown { message: last })
 }
 
-/// Adapts the request to the connection's HTTP version: HTTP/2 names the host in the URI.
-pub(super) fn adapt_to_version(template: &Request<()>, http2: bool) -> Request<()> {
+/// Adapts the request to its server and to the connection's HTTP version. The request of an HTTP/1.0 client may lack a
+/// host, which later versions require. HTTP/2 names the host in the URI.
+pub(super) fn adapt_to_version(
+    template: &Request<()>,
+    server: &UpstreamServer,
+    http2: bool,
+) -> Request<()> {
     let mut request = template.clone();
+    let named = request.headers_mut().entry(header::HOST);
+    let host = named.or_insert_with(|| server.host()).clone();
     if !http2 {
         return request;
     }
     *request.version_mut() = http::Version::HTTP_2;
-    let host = request.headers_mut().remove(header::HOST);
-    let authority = host.as_ref().and_then(|host| host.to_str().ok());
+    request.headers_mut().remove(header::HOST);
+    let authority = host.to_str().ok();
     let path = request
         .uri()
         .path_and_query()
@@ -134,9 +156,31 @@ pub(super) fn adapt_to_version(template: &Request<()>, http2: bool) -> Request<(
     request
 }
 
-/// Returns whether the connection ended before the first byte of the response.
+/// Returns whether the connection ended before the first byte of the response, by an orderly end or by a reset.
 fn ended_before_response(error: &hyper::Error) -> bool {
-    error.is_incomplete_message() || error.is_closed() || error.is_canceled()
+    let broken = source_of::<io::Error>(error).is_some_and(|why| {
+        matches!(
+            why.kind(),
+            io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::NotConnected
+                | io::ErrorKind::UnexpectedEof
+        )
+    });
+    broken || error.is_incomplete_message() || error.is_closed() || error.is_canceled()
+}
+
+/// Returns whether the server has declared that it has not processed the request (RFC 9113 §8.7): it refused the stream,
+/// or its GOAWAY excludes the stream. Streams that a GOAWAY includes continue.
+fn is_unprocessed(error: &hyper::Error) -> bool {
+    source_of::<h2::Error>(error).is_some_and(|why| {
+        why.is_remote() && (why.is_go_away() || why.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
+}
+
+fn source_of<E: std::error::Error + 'static>(error: &hyper::Error) -> Option<&E> {
+    error.source()?.downcast_ref()
 }
 
 /// Returns the failure for an error of the connection.
@@ -154,11 +198,8 @@ pub(super) fn exec_error(error: &hyper::Error, answering: bool) -> ExecError {
 
 /// Returns whether the framing of the body is invalid: the chunks of HTTP/1.1, or the frames of HTTP/2.
 fn has_invalid_framing(error: &hyper::Error) -> bool {
-    let Some(why) = error.source() else {
-        return false;
-    };
-    let chunks = why.downcast_ref::<io::Error>().map(io::Error::kind);
-    let frames = why.downcast_ref::<h2::Error>();
+    let chunks = source_of::<io::Error>(error).map(io::Error::kind);
+    let frames = source_of::<h2::Error>(error);
     matches!(
         chunks,
         Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)

@@ -132,3 +132,31 @@ fn proxy_loop_is_detected_by_via() {
     });
     assert_eq!(refused.err(), Some(Failure::ProxyLoop));
 }
+
+#[test]
+fn authorization_request_does_not_ask_about_the_stored_page() {
+    let request = head(
+        "GET /a HTTP/1.1\r\nHost: h\r\nIf-None-Match: *\r\nIf-Match: \"a\"\r\nIf-Range: \"a\"\r\nRange: bytes=0-1\r\n\
+         If-Modified-Since: Mon, 30 Nov 2026 23:00:00 GMT\r\nIf-Unmodified-Since: Mon, 30 Nov 2020 23:00:00 GMT\r\n\
+         Cookie: a=b\r\n\r\n",
+    );
+    let out = OutgoingRequest {
+        request: &request,
+        client: &visitor(),
+        peer: None,
+        path: b"/a",
+        query: None,
+        body: BodyKind::None,
+        websocket: false,
+    };
+    let path = PathAndQuery::from_static("/auth");
+    let sent = super::build_authorization_request(&out, &path).unwrap();
+    let conditions = ["if-", "range"];
+    let kept = |name: &HeaderName| {
+        conditions
+            .iter()
+            .any(|begin| name.as_str().starts_with(begin))
+    };
+    assert!(!sent.headers().keys().any(kept), "{:?}", sent.headers());
+    assert_eq!(sent.headers()["cookie"], "a=b");
+}

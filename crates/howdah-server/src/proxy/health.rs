@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use howdah_proto::backend_address::BackendAddress;
 use http::Request;
 
 use super::connections;
@@ -57,16 +56,11 @@ async fn check_repeatedly(server: Weak<UpstreamServer>, path: Box<str>, log: Arc
 async fn check_once(server: &Arc<UpstreamServer>, path: &str) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut sender = connections::connect(server).await.map_err(|e| text(&e))?;
-    let host = match &server.at.address {
-        BackendAddress::Unix(_) => "localhost".to_owned(),
-        address => address.to_string(),
-    };
     let request = Request::get(path)
-        .header("Host", host)
         .header("User-Agent", "Howdah (health check)")
         .body(())
         .map_err(|e| text(&e))?;
-    let request = adapt_to_version(&request, sender.is_http2()).map(|()| Upload::none());
+    let request = adapt_to_version(&request, server, sender.is_http2()).map(|()| Upload::none());
     let answer = sender.send(request).await;
     let answer = answer.map_err(|failed| text(&failed.error))?;
     match answer.status().as_u16() {

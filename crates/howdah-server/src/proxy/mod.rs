@@ -4,8 +4,8 @@
 //!
 //! - [`server`]: one server: how busy it is, and whether it is up; [`server_registry`]: all servers; `health`: the
 //!   health checks. Of a rule's servers that are up, the least busy one gets a request.
-//! - [`connections`]: connections that each front thread keeps for the next request; `tls`: the certificate authorities
-//!   that they trust.
+//! - [`connections`]: connections that each front thread keeps for the next request; `shared_connection`: one that
+//!   several requests use; `tls`: the certificate authorities that they trust.
 //! - [`outgoing_request`]: the request as it is sent.
 //! - [`upload`]: its body; `exchange`: sends it to one of the servers; [`run`]: turns the response into events, like a
 //!   script's; `response_head`: its head; `silence`: the timeout.
@@ -19,6 +19,7 @@ mod response_head;
 pub mod run;
 pub mod server;
 pub mod server_registry;
+mod shared_connection;
 mod silence;
 mod tls;
 pub mod tunnel;
@@ -38,7 +39,7 @@ pub struct ServerGroup {
     servers: Vec<ServerGroupMember>,
     /// `proxy_timeout`: how long a server may be silent.
     timeout: Duration,
-    /// Determines where the search for the least busy server begins.
+    /// The number of requests so far, which determines where the search for the least busy server begins.
     next_first: AtomicUsize,
 }
 
@@ -71,7 +72,7 @@ impl ServerGroup {
     /// `tried`.
     fn choose_server(&self, tried: &[u64]) -> Option<BusyGuard> {
         let count = self.servers.len();
-        let first = self.next_first.fetch_add(1, Ordering::Relaxed) % count;
+        let first = self.next_first();
         let others = (0..count).map(|step| &self.servers[(first + step) % count]);
         let best = others
             .filter(|member| !tried.contains(&member.server.id))
@@ -80,6 +81,20 @@ impl ServerGroup {
                 (!server.is_up(), share)
             })?;
         Some(BusyGuard::acquire(&best.server))
+    }
+
+    /// Returns the server that is chosen among equally busy ones: each in turn, as often as its weight says.
+    fn next_first(&self) -> usize {
+        let weights = || self.servers.iter().map(|member| member.weight as usize);
+        let turn = self.next_first.fetch_add(1, Ordering::Relaxed);
+        let mut left = turn % weights().sum::<usize>();
+        for (at, weight) in weights().enumerate() {
+            match left.checked_sub(weight) {
+                Some(rest) => left = rest,
+                None => return at,
+            }
+        }
+        0
     }
 }
 
@@ -104,6 +119,13 @@ mod tests {
         assert_eq!(busy, [2, 2, 4]);
         drop(places);
         assert!(servers().all(|s| s.busy() == 0));
+        let mut requests = [0; 3];
+        for _ in 0..8 {
+            let chosen = proxy.choose_server(&[]).unwrap();
+            let at = servers().position(|s| s.id == chosen.0.id).unwrap();
+            requests[at] += 1;
+        }
+        assert_eq!(requests, [2, 2, 4], "one request after the other");
         server(2).note_unreachable("refused");
         server(0).note_unreachable("refused");
         for _ in 0..5 {

@@ -123,13 +123,20 @@ pub fn build_authorization_request(
     *question.method_mut() = Method::GET;
     *question.uri_mut() = Uri::from(path.clone());
     let headers = question.headers_mut();
-    for of_a_body in [
+    // These concern the client's body, or the page that the client has stored: they must not turn a 200 into a 206, 304 or
+    // 412.
+    for of_another_message in [
         header::CONTENT_LENGTH,
         header::CONTENT_TYPE,
         header::CONTENT_ENCODING,
         header::RANGE,
+        header::IF_MATCH,
+        header::IF_MODIFIED_SINCE,
+        header::IF_NONE_MATCH,
+        header::IF_RANGE,
+        header::IF_UNMODIFIED_SINCE,
     ] {
-        headers.remove(of_a_body);
+        headers.remove(of_another_message);
     }
     let names: Vec<HeaderName> = headers.keys().cloned().collect();
     for name in names {

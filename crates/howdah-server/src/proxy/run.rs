@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use howdah_executor::{ExecError, RunEvent, RunTiming, ScriptHead, ScriptRun};
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::upgrade::OnUpgrade;
 
@@ -20,7 +20,7 @@ use super::health;
 use super::response_head::{InterimResponses, head_of};
 use super::server::BusyGuard;
 use super::silence::SilenceTimeout;
-use super::upload::Upload;
+use super::upload::{Upload, UploadProgress};
 use howdah_log::log::error::ErrorLog;
 
 /// How long a stream of events or a WebSocket may be silent.
@@ -43,6 +43,7 @@ pub struct ProxyRun {
     state: ProxyRunState,
     current_server: CurrentServer,
     interim: InterimResponses,
+    progress: Arc<UploadProgress>,
     silence: SilenceTimeout,
 }
 
@@ -90,7 +91,8 @@ impl ServerGroup {
             state: ProxyRunState::Exchanging(Box::pin(exchange)),
             current_server: asked,
             interim,
-            silence: SilenceTimeout::new(self.timeout, progress),
+            silence: SilenceTimeout::new(self.timeout, progress.clone()),
+            progress,
         }
     }
 }
@@ -151,6 +153,11 @@ impl ProxyRun {
         }
     }
 
+    fn refuse_response(&mut self, message: String) -> ExecError {
+        self.fail();
+        ExecError::BackendInvalid { message }
+    }
+
     /// Returns the status and the headers of the response.
     fn begin(&mut self, answered: UpstreamResponse) -> Result<RunEvent, ExecError> {
         let UpstreamResponse {
@@ -164,7 +171,10 @@ impl ProxyRun {
                 "the backend sent status {} although the request did not ask for it",
                 parts.status.as_u16()
             );
-            return Err(ExecError::BackendInvalid { message });
+            return Err(self.refuse_response(message));
+        }
+        if let Some(message) = ambiguous_framing(&parts.headers) {
+            return Err(self.refuse_response(message));
         }
         let content_type = parts.headers.get(header::CONTENT_TYPE);
         if content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream")) {
@@ -243,6 +253,12 @@ impl ScriptRun for ProxyRun {
     fn timing(&self) -> RunTiming {
         RunTiming::default()
     }
+
+    /// A server handles a request that it has received even if the connection is closed in the meantime.
+    fn is_claimed(&self) -> bool {
+        let begun = !matches!(self.state, ProxyRunState::Exchanging(_));
+        begun || self.progress.is_request_taken()
+    }
 }
 
 /// Returns the next piece of the response's body.
@@ -262,4 +278,18 @@ fn is_websocket(response: &Response<Incoming>) -> bool {
     let upgrade = response.headers().get(header::UPGRADE);
     response.status() == StatusCode::SWITCHING_PROTOCOLS
         && upgrade.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// Returns what is wrong with the framing of a response if hyper accepts it but other recipients may disagree about the
+/// body: `Content-Length` together with `Transfer-Encoding`, or a coding that nobody removes (RFC 9112 §6.1, §6.3).
+fn ambiguous_framing(headers: &HeaderMap) -> Option<String> {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let coding = codings.next()?;
+    if !coding.as_bytes().eq_ignore_ascii_case(b"chunked") || codings.next().is_some() {
+        return Some("the backend applied a transfer coding other than chunked".to_owned());
+    }
+    headers.contains_key(header::CONTENT_LENGTH).then(|| {
+        "the backend sent both Content-Length and Transfer-Encoding, which contradict each other"
+            .to_owned()
+    })
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use howdah_proto::backend_address::BackendAddress;
 use howdah_proto::level::LogLevel;
+use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 
 use howdah_log::log::error::ErrorLog;
@@ -95,6 +97,15 @@ impl UpstreamServer {
     /// Returns how many requests the server is handling.
     pub fn busy(&self) -> u32 {
         self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Returns the `Host` of requests that name none: the server's own address.
+    pub(super) fn host(&self) -> HeaderValue {
+        let host = match &self.at.address {
+            BackendAddress::Unix(_) => "localhost".to_owned(),
+            address => address.to_string(),
+        };
+        HeaderValue::try_from(host).unwrap_or(HeaderValue::from_static("localhost"))
     }
 
     /// Returns whether the server gets requests.

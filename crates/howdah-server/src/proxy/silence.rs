@@ -14,7 +14,6 @@ use super::upload::UploadProgress;
 pub(super) struct SilenceTimeout {
     pub(super) limit: Duration,
     progress: Arc<UploadProgress>,
-    taken: u64,
     timer: Option<Pin<Box<Sleep>>>,
     waiting: bool,
 }
@@ -24,7 +23,6 @@ impl SilenceTimeout {
         SilenceTimeout {
             limit: patience,
             progress,
-            taken: 0,
             timer: None,
             waiting: false,
         }
@@ -46,11 +44,51 @@ impl SilenceTimeout {
         }
         loop {
             std::task::ready!(timer.as_mut().poll(cx));
-            let taken = std::mem::replace(&mut self.taken, self.progress.taken());
-            if taken == self.taken && !self.progress.waits_for_client() {
-                return Poll::Ready(());
+            let now = Instant::now();
+            let since = match self.progress.waits_for_client() {
+                true => Some(now),
+                false => self.progress.taken_at(),
+            };
+            match since.map(|since| since + patience).filter(|due| *due > now) {
+                Some(due) => timer.as_mut().reset(due),
+                None => return Poll::Ready(()),
             }
-            timer.as_mut().reset(Instant::now() + patience);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::future::poll_fn;
+
+    use bytes::Bytes;
+    use howdah_http::BodyKind;
+    use hyper::body::Body;
+
+    use super::super::upload::Upload;
+    use crate::script::body;
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_measured_from_the_last_bytes_that_the_server_has_taken() {
+        let patience = Duration::from_secs(60);
+        let (to, from) = body::channel();
+        let mut upload = Upload::new(from, BodyKind::Length(2));
+        let mut silence = SilenceTimeout::new(patience, upload.progress());
+        let begun = Instant::now();
+        let mut wait = Box::pin(poll_fn(|cx| silence.poll(cx)));
+        for pause in [0, 50] {
+            let elapsed = tokio::time::timeout(Duration::from_secs(pause), &mut wait).await;
+            assert!(
+                elapsed.is_err(),
+                "the server has not been silent for a minute"
+            );
+            to.send(Ok(Bytes::from_static(b"x"))).await.unwrap();
+            let taken = poll_fn(|cx| Pin::new(&mut upload).poll_frame(cx)).await;
+            assert!(taken.is_some_and(|frame| frame.is_ok()));
+        }
+        wait.await;
+        assert_eq!((Instant::now() - begun).as_secs(), 50 + 60);
     }
 }

@@ -16,20 +16,21 @@ use tokio::time::{Instant, Sleep};
 
 use super::run::{AcceptedWebSocket, MAX_STREAM_SILENCE};
 use crate::failure::Failure;
+use crate::script::body::IncomingBody;
 
 /// How many bytes may wait for a slow client. Beyond that nothing is read from the server.
 const MAX_QUEUED_BYTES: usize = 256 << 10;
 /// How many bytes are read at once.
 const READ_CHUNK_BYTES: usize = 16 << 10;
 
-/// The connection to the server.
-type ServerStream = TokioIo<hyper::upgrade::Upgraded>;
-
 /// The state of a tunnel, in both directions.
-struct WebSocketTunnel {
-    backend: ServerStream,
+struct WebSocketTunnel<S> {
+    /// The connection to the server.
+    backend: S,
     /// Bytes from the client that have not been written to the server yet.
     pending: Bytes,
+    /// Whether TLS may hold bytes that the socket has not taken yet.
+    unflushed: bool,
     /// Whether the client has ended its side.
     client_ended: bool,
     /// Whether the server has been notified that the client has ended its side.
@@ -57,13 +58,7 @@ pub async fn run_tunnel(
         out.abort();
         return Ok(());
     };
-    let mut tunnel = WebSocketTunnel {
-        backend: TokioIo::new(backend),
-        pending: Bytes::new(),
-        client_ended: false,
-        end_forwarded: false,
-        idle: Box::pin(tokio::time::sleep(MAX_STREAM_SILENCE)),
-    };
+    let mut tunnel = WebSocketTunnel::new(TokioIo::new(backend));
     let ended = poll_fn(|cx| tunnel.poll(cx, body, out)).await;
     if ended.is_ok() {
         out.end();
@@ -71,7 +66,18 @@ pub async fn run_tunnel(
     ended
 }
 
-impl WebSocketTunnel {
+impl<S: AsyncRead + AsyncWrite + Unpin> WebSocketTunnel<S> {
+    fn new(backend: S) -> WebSocketTunnel<S> {
+        WebSocketTunnel {
+            backend,
+            pending: Bytes::new(),
+            unflushed: false,
+            client_ended: false,
+            end_forwarded: false,
+            idle: Box::pin(tokio::time::sleep(MAX_STREAM_SILENCE)),
+        }
+    }
+
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -113,7 +119,7 @@ impl WebSocketTunnel {
     fn poll_client_to_server(
         &mut self,
         cx: &mut Context<'_>,
-        body: &mut RequestBody,
+        body: &mut impl IncomingBody,
     ) -> Poll<io::Result<()>> {
         if self.end_forwarded {
             return Poll::Pending;
@@ -125,7 +131,10 @@ impl WebSocketTunnel {
                     return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
                 }
                 Poll::Ready(None) => self.client_ended = true,
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    self.flush_backend(cx);
+                    return Poll::Pending;
+                }
             }
         }
         let backend = Pin::new(&mut self.backend);
@@ -138,6 +147,7 @@ impl WebSocketTunnel {
         match backend.poll_write(cx, &self.pending) {
             Poll::Ready(Ok(n)) => {
                 self.pending.advance(n);
+                self.unflushed = true;
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(_)) => {
@@ -147,6 +157,14 @@ impl WebSocketTunnel {
                 Poll::Ready(Ok(()))
             }
             Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Sends the bytes that TLS holds for the server, as far as the socket takes them.
+    fn flush_backend(&mut self, cx: &mut Context<'_>) {
+        if self.unflushed {
+            // An error means that the server is gone, which reading shows as well.
+            self.unflushed = Pin::new(&mut self.backend).poll_flush(cx).is_pending();
         }
     }
 
@@ -169,5 +187,53 @@ impl WebSocketTunnel {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::future::Future;
+    use std::pin::pin;
+
+    use howdah_http::{BodyError, BodyKind};
+    use tokio::io::{AsyncReadExt, BufWriter};
+
+    /// A client that sends these bytes, and then waits for the server's response.
+    struct WaitingClient(Bytes);
+
+    impl IncomingBody for WaitingClient {
+        fn expected(&self) -> BodyKind {
+            BodyKind::None
+        }
+
+        fn set_limit(&mut self, _: u64) {}
+
+        fn set_min_rate(&mut self, _: u32) {}
+
+        fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+            match self.0.is_empty() {
+                true => Poll::Pending,
+                false => Poll::Ready(Some(Ok(std::mem::take(&mut self.0)))),
+            }
+        }
+    }
+
+    /// TLS keeps what the socket does not take, as a `BufWriter` does.
+    #[tokio::test]
+    async fn last_bytes_of_a_message_reach_a_server_that_buffers_them() {
+        let (ours, mut theirs) = tokio::io::duplex(4);
+        let mut tunnel = WebSocketTunnel::new(BufWriter::new(ours));
+        let mut client = WaitingClient(Bytes::from_static(b"a whole message"));
+        let mut message = [0; 15];
+        let mut reading = pin!(theirs.read_exact(&mut message));
+        let received = poll_fn(|cx| {
+            while tunnel.poll_client_to_server(cx, &mut client).is_ready() {}
+            reading.as_mut().poll(cx)
+        });
+        let received = tokio::time::timeout(std::time::Duration::from_secs(10), received).await;
+        received.expect("the message arrives").unwrap();
+        assert_eq!(&message, b"a whole message");
     }
 }

@@ -4,14 +4,15 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use howdah_executor::BodyCutOff;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use howdah_http::BodyKind;
 
@@ -25,8 +26,12 @@ pub struct UploadProgress {
     complete: AtomicBool,
     /// Whether the connection to the server waits for the client.
     waits_for_client: AtomicBool,
-    /// How many bytes hyper has taken.
-    taken: AtomicU64,
+    /// When hyper last took a piece, or the end.
+    taken_at: Mutex<Option<Instant>>,
+    /// Whether hyper has taken the whole body.
+    is_taken: AtomicBool,
+    /// Whether a connection has taken the request's head.
+    head_taken: AtomicBool,
 }
 
 impl UploadProgress {
@@ -40,8 +45,25 @@ impl UploadProgress {
         self.waits_for_client.load(Ordering::Relaxed)
     }
 
-    pub(super) fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+    /// Records whether a connection has taken the request's head.
+    pub(super) fn set_head_taken(&self, taken: bool) {
+        self.head_taken.store(taken, Ordering::Relaxed);
+    }
+
+    /// Returns whether a connection has taken the whole request.
+    pub(super) fn is_request_taken(&self) -> bool {
+        self.head_taken.load(Ordering::Relaxed) && self.is_taken.load(Ordering::Relaxed)
+    }
+
+    /// Returns when the connection last took a part of the body.
+    pub(super) fn taken_at(&self) -> Option<Instant> {
+        *self.taken_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record_taken(&self, is_last: bool) {
+        self.is_taken.store(is_last, Ordering::Relaxed);
+        let mut taken_at = self.taken_at.lock().unwrap_or_else(PoisonError::into_inner);
+        *taken_at = Some(Instant::now());
     }
 }
 
@@ -60,7 +82,10 @@ impl Upload {
         Upload {
             from: None,
             remaining: Some(0),
-            progress: Arc::default(),
+            progress: Arc::new(UploadProgress {
+                is_taken: true.into(),
+                ..UploadProgress::default()
+            }),
         }
     }
 
@@ -115,15 +140,16 @@ impl Body for Upload {
         };
         Poll::Ready(match arrived {
             Some(Ok(piece)) => {
-                this.progress
-                    .taken
-                    .fetch_add(piece.len() as u64, Ordering::Relaxed);
                 this.remaining = this
                     .remaining
                     .map(|left| left.saturating_sub(piece.len() as u64));
+                this.progress.record_taken(this.remaining == Some(0));
                 Some(Ok(Frame::data(piece)))
             }
-            None if this.progress.complete.load(Ordering::Relaxed) => None,
+            None if this.progress.complete.load(Ordering::Relaxed) => {
+                this.progress.record_taken(true);
+                None
+            }
             Some(Err(_)) | None => Some(Err(cut_off())),
         })
     }

@@ -1,6 +1,8 @@
 //! Responses that need neither a file nor a script: those that precede a site's rules, short responses of its rules,
 //! and error pages. Nothing here sends anything, so `explain` obtains the same responses.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use howdah_http::memory::{self, MemoryPressure};
 use howdah_http::message::ResponseHead;
@@ -11,6 +13,7 @@ use super::file;
 use crate::failure::Failure;
 use crate::respond;
 use howdah_site::client_address::{is_loopback_or_literal_host, split_host};
+use howdah_site::site::config::HostPattern;
 use howdah_site::site::htaccess::{HtaccessLogin, Live};
 use howdah_site::site::{RouteAction, RouteInfo, Sites};
 
@@ -63,7 +66,9 @@ pub(super) fn early_response(
     {
         return Err(Failure::MisdirectedRequest);
     }
-    let redirects = ctx.site.config().https_redirect && !ctx.client.https;
+    // `OPTIONS *` asks about the server and not about an address.
+    let redirects =
+        ctx.site.config().https_redirect && !ctx.client.https && ctx.request.path() != b"*";
     Ok(redirects.then(|| EarlyResponse::HttpsRedirect(https_redirect_head(ctx))))
 }
 
@@ -89,7 +94,12 @@ fn https_redirect_head(ctx: RequestContext<'_>) -> ResponseHead {
         443 => String::new(),
         port => format!(":{port}"),
     };
-    let mut location = [b"https://", split_host(host).0, port.as_bytes()].concat();
+    let name = match split_host(host).0 {
+        // The request of an HTTP/1.0 client may have no host.
+        b"" => own_name(ctx),
+        name => name.to_vec(),
+    };
+    let mut location = [b"https://", &name[..], port.as_bytes()].concat();
     location.extend_from_slice(ctx.request.path());
     if let Some(query) = ctx.request.query() {
         location.push(b'?');
@@ -101,6 +111,25 @@ fn https_redirect_head(ctx: RequestContext<'_>) -> ResponseHead {
     });
     head.header(b"Location", &location);
     head
+}
+
+/// Returns the first name of the site, or the address of the connection if the site has no name.
+fn own_name(ctx: RequestContext<'_>) -> Vec<u8> {
+    let mut hosts = ctx.site.config().hosts.iter();
+    let first = hosts.find_map(|host| match host {
+        HostPattern::Exact(name) => Some(name.clone()),
+        HostPattern::Below(_) => None,
+    });
+    let address = || ctx.conn.local.map(|local| url_host(local.ip()));
+    first.or_else(address).unwrap_or_default().into_bytes()
+}
+
+/// Returns an address as the host of a URL.
+fn url_host(address: IpAddr) -> String {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
 }
 
 /// Returns the headers and the body of the response to an action that involves neither a file, a script nor another

@@ -211,6 +211,7 @@ pub struct CodingChoice {
     pub coding: Option<Coding>,
     etag: Option<Vec<u8>>,
     ranges: bool,
+    digests: bool,
     varies: bool,
 }
 
@@ -229,7 +230,7 @@ fn choice<'a>(
     {
         return None;
     }
-    let (mut etag, mut ranges, mut varies) = (None, false, false);
+    let (mut etag, mut ranges, mut digests, mut varies) = (None, false, false, false);
     for (name, value) in head.fields() {
         facts.add_header(name, value);
         match name.len() {
@@ -240,6 +241,7 @@ fn choice<'a>(
                     member == b"*" || member.eq_ignore_ascii_case(b"accept-encoding")
                 });
             }
+            6 | 11 | 14 => digests |= is_digest(name),
             13 => ranges |= name.eq_ignore_ascii_case(b"accept-ranges"),
             _ => {}
         }
@@ -250,14 +252,22 @@ fn choice<'a>(
         etag: etag.filter(|_| coding.is_some()).map(weakened),
         coding,
         ranges,
+        digests,
         varies,
     })
 }
 
+/// Returns whether a header contains a digest of the body's bytes (RFC 9530, RFC 3230, RFC 1864).
+pub fn is_digest(name: &[u8]) -> bool {
+    DIGESTS.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+const DIGESTS: [&[u8]; 4] = [b"Content-Digest", b"Content-MD5", b"Digest", b"Repr-Digest"];
+
 impl CodingChoice {
     /// Edits the headers: adds `Vary`, since other clients get another form. If the body is sent `coded`, it also sets
-    /// `Content-Encoding`, weakens the entity tag, and removes `Accept-Ranges`, since offsets of the plain bytes are
-    /// meaningless in coded ones. A 304 does not name its coding.
+    /// `Content-Encoding`, weakens the entity tag, and removes `Accept-Ranges` and digests, since the offsets and the
+    /// digest of the plain bytes do not apply to coded ones. A 304 does not name its coding.
     pub fn apply_to(self, head: &mut ResponseHead, coded: bool) {
         if let Some(coding) = self.coding.filter(|_| coded) {
             if let Some(etag) = self.etag {
@@ -265,6 +275,11 @@ impl CodingChoice {
             }
             if self.ranges {
                 head.remove(b"Accept-Ranges");
+            }
+            if self.digests {
+                for name in DIGESTS {
+                    head.remove(name);
+                }
             }
             if head.status != 304 {
                 head.header(b"Content-Encoding", coding.token().as_bytes());
@@ -392,6 +407,17 @@ mod tests {
         check(&all, "gzip", None, &coded, Some(Coding::Gzip));
         check(&all, "", None, &format!("{plain}{vary}"), None);
         check(&all, "gzip", Some(10), plain, None);
+        let digests = [
+            html,
+            ("Content-Digest", "a"),
+            ("repr-digest", "b"),
+            ("Digest", "c"),
+            ("Content-MD5", "d"),
+        ];
+        let coded = format!("Content-Type: text/html\r\nContent-Encoding: gzip\r\n{vary}");
+        check(&digests, "gzip", None, &coded, Some(Coding::Gzip));
+        let plain = "Content-Type: text/html\r\nContent-Digest: a\r\nrepr-digest: b\r\nDigest: c\r\nContent-MD5: d\r\n";
+        check(&digests, "", None, &format!("{plain}{vary}"), None);
         let cookie = "Content-Type: text/html\r\nVary: Cookie, accept-encoding\r\n";
         check(
             &[html, ("Vary", "Cookie, accept-encoding")],

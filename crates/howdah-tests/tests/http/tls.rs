@@ -197,6 +197,15 @@ fn plain_http_is_redirected_and_https_remembered_where_the_site_says_so() {
         "POST / HTTP/1.1\r\nHost: www.example.org\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx",
     );
     assert_eq!(posted.status(), 308);
+    let without_host = plain("GET /a HTTP/1.0\r\n\r\n");
+    let to = without_host.header("Location").unwrap_or_default();
+    let host = to
+        .strip_prefix("https://")
+        .and_then(|to| to.strip_suffix(&format!(":{port}/a")));
+    assert!(host.is_some_and(|host| !host.is_empty()), "{to}");
+    let about_the_server =
+        plain("OPTIONS * HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n");
+    assert_eq!(about_the_server.status(), 204);
     const FIELD: &str = "strict-transport-security: max-age=300; includesubdomains\r\n";
     for (path, expected) in [
         ("/hello.php", true),

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{self, Connection};
@@ -79,6 +80,18 @@ fn invalid_response_of_a_server_has_a_name() {
         ),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            true,
+            502,
+            "BackendInvalid",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+            true,
+            502,
+            "BackendInvalid",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
             true,
             502,
             "BackendInvalid",
@@ -288,5 +301,91 @@ fn without_any_server_the_answer_says_so() {
         (got.status(), got.header("Howdah-Error")),
         (508, Some("ProxyLoop"))
     );
+    fixture.still_serves();
+}
+
+#[test]
+fn request_without_a_host_names_the_server() {
+    let backend = FixedResponseBackend::start(b"HTTP/1.1 204 No Content\r\n\r\n", false);
+    let fixture = Fixture::named("proxy-no-host")
+        .site(&backend.site())
+        .start();
+    let answer = http::exchange(fixture.address(), b"GET /x HTTP/1.0\r\n\r\n").unwrap();
+    assert_eq!(answer.status(), 204);
+    let received = backend.received();
+    let host = format!("\r\nhost: 127.0.0.1:{}\r\n", backend.port);
+    assert!(received.contains(&host), "{received}");
+}
+
+#[test]
+fn get_is_repeated_if_the_server_resets_a_reused_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::new(), [0]);
+                while !head.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {
+                    head.push(byte[0]);
+                }
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                // A connection that is closed while bytes of it are unread is reset.
+                let _ = stream.read(&mut byte);
+            });
+        }
+    });
+    let fixture = Fixture::named("proxy-reset")
+        .site(&format!(
+            "[[site.rule]]\nif_missing = true\nproxy = \"http://127.0.0.1:{port}\""
+        ))
+        .start();
+    let mut client = Connection::open(fixture.address()).expect("a connection");
+    for (method, status) in [("GET", 200), ("GET", 200), ("DELETE", 502), ("GET", 200)] {
+        let request = format!("{method} /x HTTP/1.1\r\nHost: h\r\n\r\n");
+        client.send(&request).expect("the request is sent");
+        let answer = client.read_response(method).expect("a response");
+        assert_eq!(answer.status(), status, "{method}");
+    }
+    fixture.still_serves();
+}
+
+#[test]
+fn server_of_an_event_stream_notices_that_its_client_has_left_whatever_the_method() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let (noticed, notices) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {
+                request.push(byte[0]);
+            }
+            if request.starts_with(b"POST") {
+                let _ = stream.read_exact(&mut [0; 2]);
+            }
+            let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n";
+            let _ = stream.write_all(head);
+            // The end of the connection is the only thing that can be read.
+            let _ = noticed.send(matches!(stream.read(&mut byte), Ok(0) | Err(_)));
+        }
+    });
+    let fixture = Fixture::named("proxy-left")
+        .site(&format!(
+            "[[site.rule]]\nif_missing = true\nproxy = \"http://127.0.0.1:{port}\""
+        ))
+        .start();
+    for request in [
+        "GET /x HTTP/1.1\r\nHost: h\r\n\r\n",
+        "DELETE /x HTTP/1.1\r\nHost: h\r\n\r\n",
+        "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi",
+    ] {
+        let mut client = Connection::open(fixture.address()).expect("a connection");
+        client.send(request).expect("the request is sent");
+        assert_eq!(client.read_head().expect("a head").status, 200);
+        drop(client);
+        let noticed = notices.recv_timeout(Duration::from_secs(30));
+        assert_eq!(noticed, Ok(true), "{request}");
+    }
     fixture.still_serves();
 }

@@ -1,14 +1,17 @@
-//! HTTP/2 upstream servers that declare wrong lengths, speak another protocol, or never end a header section.
+//! HTTP/2 upstream servers that declare wrong lengths, speak another protocol, never end a header section, or do not
+//! process a request.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use howdah_tests::fixture::Fixture;
-use howdah_tests::http;
+use howdah_tests::http::{self, Connection};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -25,12 +28,13 @@ fn fields(length: u8) -> [u8; 5] {
     [0x88, 0x0f, 28 - 15, 1, b'0' + length]
 }
 
-/// Reads up to the headers of the first request. Returns false if there is no request.
-fn hears_a_request(stream: &mut TcpStream) -> bool {
-    let mut preface = [0; 24];
-    if stream.read_exact(&mut preface).is_err() {
-        return false;
-    }
+/// Reads the bytes that precede a client's frames. Returns false if they do not come.
+fn reads_preface(stream: &mut TcpStream) -> bool {
+    stream.read_exact(&mut [0; 24]).is_ok()
+}
+
+/// Reads up to the headers of the next request. Returns false if there is no request.
+fn reads_to_headers(stream: &mut TcpStream) -> bool {
     loop {
         let mut head = [0; 9];
         if stream.read_exact(&mut head).is_err() {
@@ -57,7 +61,7 @@ fn serve(first: Vec<u8>, answer: Vec<u8>, again: Vec<u8>) -> u16 {
             let (first, answer, again) = (first.clone(), answer.clone(), again.clone());
             std::thread::spawn(move || {
                 let _ = stream.write_all(&first);
-                if hears_a_request(&mut stream) {
+                if reads_preface(&mut stream) && reads_to_headers(&mut stream) {
                     let _ = stream.write_all(&answer);
                     while !again.is_empty() && stream.write_all(&again).is_ok() {}
                     let _ = stream.read(&mut [0; 4096]);
@@ -126,6 +130,108 @@ fn server_of_http_2_that_lies_is_named_and_its_client_sees_it() {
             assert!(shown.0 >= 500 && shown.1 == Some(name), "{what}: {shown:?}");
         }
         fixture.wait_for_log(&[name]);
+        fixture.still_serves();
+    }
+}
+
+/// Returns the response to the first request of a connection: 200 with two bytes.
+fn first_response() -> Vec<u8> {
+    let body = frame(DATA, END_STREAM, 1, b"ok");
+    [frame(HEADERS, END_HEADERS, 1, &fields(2)), body].concat()
+}
+
+/// Starts a server that sends these bytes in response to the first, second, … request of each connection, and then
+/// closes the connection. `answers` gets the number of the connection, from 0.
+fn serve_in_turn(answers: impl Fn(usize) -> Vec<Vec<u8>> + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+            let (mut stream, answers) = (stream, answers(number));
+            std::thread::spawn(move || {
+                let _ = stream.write_all(&frame(SETTINGS, 0, 0, b""));
+                let mut goes_on = reads_preface(&mut stream);
+                for answer in answers {
+                    goes_on = goes_on && reads_to_headers(&mut stream);
+                    goes_on = goes_on && stream.write_all(&answer).is_ok();
+                }
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn request_that_is_refused_on_a_new_connection_is_sent_again_once() {
+    let refusal = || frame(RST_STREAM, 0, 1, &[0, 0, 0, 7]);
+    for (refusals, status) in [(1, 200), (2, 502)] {
+        let port = serve_in_turn(move |number| match number < refusals {
+            true => vec![refusal()],
+            false => vec![first_response()],
+        });
+        let fixture = Fixture::named("proxy-h2c-refused")
+            .site(&format!(
+                "[[site.rule]]\nif_missing = true\nproxy = \"h2c://127.0.0.1:{port}\""
+            ))
+            .start();
+        let request = b"DELETE /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        let answer = http::exchange(fixture.address(), request).expect("a response");
+        assert_eq!(answer.status(), status, "after {refusals} refusals");
+    }
+}
+
+#[test]
+fn request_that_a_server_of_http_2_did_not_process_is_sent_again() {
+    let (get, delete) = ("GET /x", "DELETE /x");
+    let post = "POST /x";
+    for (what, second, repeated, not_repeated) in [
+        (
+            "a refused stream",
+            frame(RST_STREAM, 0, 3, &[0, 0, 0, 7]),
+            &[get, delete][..],
+            &[post][..],
+        ),
+        (
+            "a GOAWAY before the stream",
+            frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]),
+            &[get, delete],
+            &[post],
+        ),
+        (
+            "the end of the connection",
+            Vec::new(),
+            &[get],
+            &[delete, post],
+        ),
+    ] {
+        let port = serve_in_turn(move |_| vec![first_response(), second.clone()]);
+        let fixture = Fixture::named("proxy-h2c-unprocessed")
+            .site(&format!(
+                "[[site.rule]]\nif_missing = true\nproxy = \"h2c://127.0.0.1:{port}\"\nproxy_timeout = \"10s\""
+            ))
+            .start();
+        // All requests of a connection are handled by the same thread, so they use the same connection to the server.
+        let status_of_second = |line: &str| {
+            let mut client = Connection::open(fixture.address()).expect("a connection");
+            let body = if line == post {
+                "Content-Length: 1\r\n\r\nx"
+            } else {
+                "\r\n"
+            };
+            let request = format!("{line} HTTP/1.1\r\nHost: h\r\n{body}");
+            for part in ["GET /x HTTP/1.1\r\nHost: h\r\n\r\n", &request] {
+                client.send(part).expect("the request is sent");
+            }
+            let first = client.read_response("GET").expect("a response");
+            assert_eq!(first.status(), 200, "{what}");
+            client.read_response("GET").expect("a response").status()
+        };
+        for line in repeated {
+            assert_eq!(status_of_second(line), 200, "{line} after {what}");
+        }
+        for line in not_repeated {
+            assert_eq!(status_of_second(line), 502, "{line} after {what}");
+        }
         fixture.still_serves();
     }
 }
