@@ -83,7 +83,7 @@ pub enum Pass {
     NoLifetime,
     /// The response had already expired when it arrived.
     AlreadyStale,
-    /// Responses with this status are not stored, or only if they have an explicit lifetime.
+    /// Responses with this status are never stored, or are stored only if they have an explicit lifetime.
     Status,
     /// The response has `Vary: *`, so it matches no other request.
     VaryStar,
@@ -121,7 +121,7 @@ pub enum Pass {
     AuthenticationAsked,
     /// The response is private, but no cookie of `[site.private]` clearly identifies its visitor.
     VisitorUnidentified,
-    /// The response is private, but in the mode of its pool, the cache does not see what a script writes.
+    /// The response is private, but its pool runs in a mode in which the cache cannot see what a script writes.
     WritesUnseen,
     /// A purge or a write happened while the page was being rendered.
     OutdatedRender,

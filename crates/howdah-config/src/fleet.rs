@@ -80,7 +80,7 @@ fn render_key(section: &ConfigSection<'_>) -> Option<RenderKey> {
     let path = match (release, file) {
         (None, None) => return None,
         (Some(_), None) => {
-            let message = "release: needs `key_file`, the key that signs shared pages: create it with openssl rand -hex 32 >FILE, and use the same file on all members";
+            let message = "release: also set `key_file`, the file with the key that signs shared pages. Create it with `openssl rand -hex 32 >FILE`, and use the same file on all members";
             return mistake("release", message.to_owned());
         }
         (None, Some(_)) => {

@@ -171,7 +171,7 @@ words! {
         "pm.status_path" | "pm.status_listen" => ["status.path", "status.listen"] "use `path` or `listen` in [status]";
         "ping.path" | "ping.response" => ["status.listen"] "use `listen` in [status], which serves `/livez` and `/readyz`";
         "slowlog" => ["pool.*.request_slowlog_timeout"] "slow requests are in the error log; `request_slowlog_timeout` in [pool.NAME] sets the time after which a request is slow";
-        "request_slowlog_trace_depth" => ["pool.*.request_slowlog_timeout"] "remove it, because the whole stack is logged";
+        "request_slowlog_trace_depth" => ["pool.*.request_slowlog_timeout"] "remove it: Howdah always logs the whole stack";
         "access.log" => ["log.access"] "use `access` in [log]";
         "access.format" => ["log.access_format"] "choose one of the formats of `access_format` in [log]";
         "listen.owner" | "listen.group" | "listen.mode" => ["listen"] "append `owner=USER`, `group=GROUP` or `mode=0660` to the unix socket in `listen`";

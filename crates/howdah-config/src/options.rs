@@ -722,7 +722,7 @@ options! {
         "schedule": OptionKind::Text, "",
             "The minute, hour, day of month, month and day of week, as in a crontab. You can put a sixth field, the second, in front of them. You can also write `@hourly`, `@daily`, `@weekly`, `@monthly` or `@yearly`. Without a schedule, the job runs all the time: when it exits, Howdah starts it again.",
             "Use it instead of cron.";
-        "time_zone": OptionKind::Text, "", "The time zone of the schedule, such as `Europe/Berlin`. The default is the zone of the machine.", "Useful for machines that use UTC.";
+        "time_zone": OptionKind::Text, "", "The time zone of the schedule, such as `Europe/Berlin`. The default is the zone of the machine.", "Useful if the clock of the machine is set to UTC.";
         "jitter": OptionKind::Time(0, DAY), "0s", "The maximum random delay of each scheduled run.", "Useful if many servers run the same job at the same time.";
         "members": OptionKind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) perform a scheduled run: only one of them, or each.",
             "Use `each` for work on the machine itself.";

@@ -98,7 +98,7 @@ impl SiteHosting {
     pub fn write(&self, table: &mut TomlTable) {
         let default = match self.has_own_listen {
             true => {
-                "The first site at an address handles requests there for hosts that no site lists."
+                "If several sites use one address, the first of them handles requests for hosts that no site lists."
             }
             false => "The first site handles requests for hosts that no site lists.",
         };

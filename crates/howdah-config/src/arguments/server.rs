@@ -11,7 +11,7 @@ pub struct ServerTarget {
     /// The server's control socket; needed only if several servers run
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
-    /// The server's configuration file, to find its control socket
+    /// The server's configuration file, in which the command finds the control socket
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }

@@ -116,7 +116,7 @@ pub fn missing_remark(directive: &Directive) -> Option<(&'static str, bool)> {
         MissingFeature::SlowAnswers => ("Howdah does not slow responses down", true),
         MissingFeature::Spelling => ("Howdah does not correct misspelled paths", false),
         MissingFeature::UpstreamCertificates => (
-            "Howdah verifies a server's certificate with the system's authorities (docs/proxy.md)",
+            "Howdah verifies a server's certificate against the certificate authorities of the system (docs/proxy.md)",
             false,
         ),
         MissingFeature::UpstreamErrors => {

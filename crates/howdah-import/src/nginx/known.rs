@@ -350,7 +350,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
             "Howdah does not store the responses of other servers"
         }
         _ if name.starts_with("proxy_ssl") => {
-            "Howdah verifies a server's certificate with the system's authorities (docs/proxy.md)"
+            "Howdah verifies a server's certificate against the certificate authorities of the system (docs/proxy.md)"
         }
         _ if name.starts_with("proxy_") => {
             "Howdah's proxy rules have no equivalent of this directive (docs/proxy.md)"

@@ -98,7 +98,7 @@ impl<'a> NginxParser<'a> {
                     None => Ok(BlockEnd::File),
                     Some(name) => Err(ImportError::at(
                         &line_of(text, begin),
-                        format!("`{}` is not ended by `;`", name.escape_debug()),
+                        format!("`{}` has no `;` at its end", name.escape_debug()),
                     )),
                 };
             };
@@ -146,7 +146,7 @@ impl<'a> NginxParser<'a> {
                     into.push(directive);
                 }
                 NginxToken::Close if !words.is_empty() => {
-                    let why = format!("`{}` is not ended by `;`", words[0].escape_debug());
+                    let why = format!("`{}` has no `;` at its end", words[0].escape_debug());
                     return Err(ImportError::at(&line_of(text, begin), why));
                 }
                 NginxToken::Close => return Ok(BlockEnd::Brace),
@@ -261,8 +261,8 @@ mod tests {
                 "x:1: the block `http` is not closed by `}`",
             ),
             ("a;\n}", "x:2: unexpected `}`: no block is open here"),
-            ("a;\nb", "x:2: `b` is not ended by `;`"),
-            ("a {\nb }", "x:2: `b` is not ended by `;`"),
+            ("a;\nb", "x:2: `b` has no `;` at its end"),
+            ("a {\nb }", "x:2: `b` has no `;` at its end"),
             ("\n;", "x:2: a directive is expected here"),
             ("a '", "x:1: a quote that begins here is not closed"),
         ] {

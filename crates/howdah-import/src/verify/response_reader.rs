@@ -73,7 +73,7 @@ fn read_piece(stream: &mut impl Read, until: Option<Instant>) -> io::Result<Vec<
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
         // The error of a timeout (socket(7)).
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            let text = "the server sent nothing in time";
+            let text = "the server did not respond in time";
             return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         Err(error) => return Err(error),

@@ -136,7 +136,7 @@ fn backend_stays(
             behind.display(),
             target.address
         ),
-        "Leave this server running after the switch. To serve its sites without it, convert its configuration with `howdah import`, and replace the `proxy` rules by these sites.",
+        "Leave this server running after the switch. To serve its sites without it, convert its configuration with `howdah import`, and replace the `proxy` rules with these sites.",
     );
     found.place.clone_from(&target.place);
     found

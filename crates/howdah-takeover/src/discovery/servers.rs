@@ -161,7 +161,7 @@ fn is_taken_over(
             Severity::Note,
             "ServerOfUser",
             format!(
-                "{name} (process {pid}) was started by an unprivileged user, and is not taken over"
+                "{name} (process {pid}) was started by an unprivileged user, so it will not be taken over"
             ),
             &format!("If you trust its configuration, name it with --server {pid}."),
         );

@@ -115,7 +115,7 @@ pub fn roll_back(directory: &Path) -> Result<SwitchState, SwitchFailure> {
             return Ok(state);
         }
         if Instant::now() > until {
-            let why = "the process that watches the switch does not respond; `fuser` on switch.lock in the directory of the takeover names it: kill it, and roll back again";
+            let why = "the process that watches the switch does not respond; find its process ID with `fuser switch.lock` in the takeover's directory, kill it, and roll back again";
             return Err(FailureName::RollbackTimeout.with(why));
         }
         std::thread::sleep(TICK);

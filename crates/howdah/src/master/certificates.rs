@@ -159,7 +159,7 @@ impl OrderedCertificates {
     fn kill_if_unsent(&mut self, sent: io::Result<()>) {
         if let (Err(error), Some(process)) = (sent, &self.process) {
             print_message(format!(
-                "CertificatesDied: the process that orders certificates does not accept messages ({error}) and is killed"
+                "CertificatesDied: the process that orders certificates does not accept messages ({error}), so Howdah kills it"
             ));
             kill(process.pid);
         }

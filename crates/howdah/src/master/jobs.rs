@@ -102,7 +102,7 @@ impl BackgroundJobs {
     fn kill_if_unsent(&self, sent: io::Result<()>) {
         if let (Err(error), Some(process)) = (sent, &self.process) {
             print_message(format!(
-                "JobsDied: the process that runs jobs does not accept messages ({error}) and is killed"
+                "JobsDied: the process that runs jobs does not accept messages ({error}), so Howdah kills it"
             ));
             kill(process.pid);
         }

@@ -330,7 +330,7 @@ impl Master {
                     "the process that runs jobs"
                 };
                 print_message(format!(
-                    "StopTimeout: {what} did not exit in time and is killed"
+                    "StopTimeout: {what} did not exit in time, so Howdah kills it"
                 ));
                 if let Some(front) = &mut self.front {
                     front.kill();

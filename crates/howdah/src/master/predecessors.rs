@@ -84,7 +84,7 @@ impl Predecessors {
         for front in &mut self.fronts {
             if front.deadline.take_if(|at| now >= *at).is_some() {
                 print_message(format!(
-                    "StopTimeout: the previous front (process {}) did not exit in time after the upgrade and is killed",
+                    "StopTimeout: the previous front (process {}) did not exit in time after the upgrade, so Howdah kills it",
                     front.pid
                 ));
                 kill(front.pid);

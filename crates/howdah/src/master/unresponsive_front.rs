@@ -36,7 +36,7 @@ impl Master {
         {
             let allowed = self.settings.server.timeouts.start + FRONT_START_TIMEOUT;
             print_message(format!(
-                "FrontHung: the front has not started to serve within {} s and is killed",
+                "FrontHung: the front has not started to serve within {} s, so Howdah kills it",
                 allowed.as_secs()
             ));
             if let Some(front) = &mut self.front {
@@ -68,7 +68,7 @@ impl Master {
             )),
             TickAction::Hung(threads) => {
                 print_message(format!(
-                    "FrontHung: the front (process {pid}) has made no progress for {limit} s (timeouts.hang) and is killed: {}",
+                    "FrontHung: the front (process {pid}) has made no progress for {limit} s (timeouts.hang), so Howdah kills it: {}",
                     list(threads)
                 ));
                 front.kill();

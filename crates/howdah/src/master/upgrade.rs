@@ -300,7 +300,7 @@ impl Master {
                     front.kill();
                 }
                 format!(
-                    "FrontUnresponsive: the front has not handed over within {} s and is killed",
+                    "FrontUnresponsive: the front has not handed over within {} s, so Howdah kills it",
                     seconds(HAND_OVER_TIMEOUT)
                 )
             }

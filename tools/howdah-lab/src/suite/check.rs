@@ -166,7 +166,7 @@ impl Suite {
                     self.rows
                         .iter()
                         .any(|row| row.stack == *stack && row.trap.is_none()),
-                    format!("asked `{}`: {stack} is not a ranked row", asked.what),
+                    format!("question `{}`: it compares {stack}, which is none of the rows, or one with `trap`", asked.what),
                 );
             }
         }

@@ -191,7 +191,7 @@ impl Supervisor {
         if let ZygoteState::Ready { link } = &self.zygote {
             link.kill();
             let message = format!(
-                "the zygote (pid {}) {silent} for {limit:?} and is killed",
+                "the zygote (pid {}) {silent} for {limit:?}, so Howdah kills it",
                 link.pid()
             );
             self.log_event(LogLevel::Error, "ZygoteStuck", &message);

@@ -290,7 +290,7 @@ fn kill(spawner: &LaunchedProcess, silence: Duration) -> (String, String) {
     let kill = rustix::process::Signal::KILL;
     let text = match rustix::process::pidfd_send_signal(&spawner.pidfd, kill) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => format!(
-            "the spawner (pid {pid}) did not respond for {silence} s and is killed, together with its programs"
+            "the spawner (pid {pid}) did not respond for {silence} s, so Howdah kills it together with its programs"
         ),
         Err(error) => format!(
             "the spawner (pid {pid}) did not respond for {silence} s and cannot be killed ({error}): kill it by hand, which also ends its programs"

@@ -50,7 +50,7 @@ fn mistakes_are_named_with_file_and_line() {
     refused(b"http { }\n}\n", "nginx.conf:2: unexpected `}`");
     refused(
         b"http {\n root /x\n}\n",
-        "nginx.conf:2: `root` is not ended by `;`",
+        "nginx.conf:2: `root` has no `;` at its end",
     );
     refused(
         b"http {\n root \"/x;\n}\n",

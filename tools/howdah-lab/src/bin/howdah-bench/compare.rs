@@ -63,7 +63,7 @@ pub struct CompareArguments {
     /// Length of one measurement (window) in seconds; slow pages need longer windows
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub window: Option<Duration>,
-    /// With --resume: repeat the blocks in which a stack failed, after you have removed the cause
+    /// With --resume: measure again where a server failed, after you have removed the cause
     #[arg(long)]
     pub rerun_failed: bool,
     /// Directory for results and all generated files [default: howdah-compare-TIME]
@@ -304,7 +304,7 @@ fn print_places(arguments: &CompareArguments, folder: &RunFolder, tables: &[Resu
         eprintln!("howdah: to continue, run: howdah compare --resume {place}");
     } else if tables.iter().any(failed) {
         eprintln!(
-            "howdah: to repeat the blocks in which a stack failed, run: howdah compare --resume {place} --rerun-failed"
+            "howdah: to repeat what failed, run: howdah compare --resume {place} --rerun-failed"
         );
     }
 }
