@@ -290,7 +290,7 @@ options! {
             "Useful on machines that also run other services.";
         "keepalive_requests": OptionKind::Integer(0, 1 << 40), "10000" => server!(http.keepalive_requests),
             "The number of requests after which a connection is closed; 0 means no limit.",
-            "Useful for load balancers that spread requests by reconnecting.";
+            "Lower it if a load balancer spreads requests only when connections are reopened.";
         "min_rate": OptionKind::Integer(0, 1 << 30), "240" => server!(http.min_rate),
             "The minimum speed of a client, in bytes per second. If the client sends a request body more slowly, it gets 408 `BodyTooSlow`; if it reads a response more slowly, the response is cut off (`ClientTooSlow`). Howdah measures the average speed over ten seconds, counting only time in which it waits for the client. 0 means no minimum.",
             "Lower it if clients use very slow links.";
@@ -448,7 +448,7 @@ options! {
             => pool!(Embed.process_idle_timeout, Pool.process_idle_timeout),
             "How long a process may be idle before it is stopped, unless `min_spare_servers` still needs it.", "Useful if other programs need the memory sooner.";
         "max_requests": OptionKind::Integer(0, 1 << 40), "0" => pool!(Embed.max_requests, Pool.max_requests),
-            "The number of requests after which a process is replaced; 0 means never. To spread the replacements, Howdah replaces some processes earlier: after up to a tenth fewer requests in mode `worker`, and up to a fifth fewer in mode `pool`.",
+            "The number of requests after which a process is replaced; 0 means never. So that not all processes are replaced at the same time, some are replaced up to a tenth earlier in mode `worker`, and up to a fifth earlier in mode `pool`.",
             "Useful for code that leaks something other than memory.";
         "max_memory": OptionKind::SizeOrOff(16 * M, T), "512M" => pool!(Embed.max_memory, Pool.max_memory),
             "The maximum resident memory of a process. A process that exceeds it is replaced after its current request.",
@@ -556,7 +556,7 @@ options! {
             "The application whose rules the cache uses: `wordpress`, `mediawiki`, `drupal`, `joomla`, `phpbb`, `magento`, `laravel`, `symfony`, `dokuwiki` or `php`. `auto` looks for an application in the root, and then below it.",
             "Useful for applications that are not recognised.";
         "cache_ttl": OptionKind::Time(SECOND, 365 * DAY), "120s" => cache!(rules.ttl),
-            "The lifetime of a stored page whose headers set none. If the headers set a lifetime, the page is stored for that time, but at most for 24 hours.", "Raise it for pages that change rarely, and lower it for pages that change without a request to the site.";
+            "The lifetime of a stored page if its headers set none. If its headers set a lifetime, the page is stored for that time, but at most for 24 hours.", "Raise it for pages that change rarely, and lower it for pages that change without a request to the site.";
         "cache_grace": OptionKind::Time(0, DAY), "10s" => cache!(rules.grace),
             "How long Howdah still serves a stored page after its lifetime has ended, while it renders a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Useful for slow pages.";
         "cache_stale_if_error": OptionKind::Time(0, 30 * DAY), "1h" => cache!(rules.stale_if_error),
