@@ -30,6 +30,26 @@ const TREES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("laravel", &[("artisan", ""), ("public/index.php", "")]),
+    (
+        "laravel-beside-rules",
+        &[
+            ("artisan", ""),
+            ("public/index.php", ""),
+            (
+                ".htaccess",
+                "RewriteEngine On\nRewriteRule ^(.*)$ public/$1 [L]\n",
+            ),
+        ],
+    ),
+    (
+        "laravel-at-the-root",
+        &[
+            ("artisan", ""),
+            ("bootstrap/app.php", ""),
+            ("index.php", ""),
+            ("public/index.php", ""),
+        ],
+    ),
     ("symfony", &[("bin/console", ""), ("public/index.php", "")]),
     (
         "drupal",
