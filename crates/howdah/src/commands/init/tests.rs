@@ -71,6 +71,17 @@ const TREES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("plain", &[("index.php", ""), ("b.php", "")]),
+    (
+        "rules-in-a-folder",
+        &[
+            ("index.php", ""),
+            ("api/users.php", ""),
+            (
+                "api/.htaccess",
+                "RewriteEngine On\nRewriteRule ^users/([0-9]+)$ users.php?id=$1 [L]\n",
+            ),
+        ],
+    ),
     ("files", &[("index.html", "")]),
     (
         "firm",
