@@ -70,6 +70,8 @@ applications! {
     Roundcube = "roundcube",
     /// YOURLS, the link shortener of yourls.org.
     Yourls = "yourls",
+    /// OpenCart, the shop of opencart.com.
+    OpenCart = "opencart",
 }
 
 impl Application {

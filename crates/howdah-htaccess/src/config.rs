@@ -51,6 +51,32 @@ impl Config {
                 .is_none_or(|mime| mime.removed.is_empty())
     }
 
+    /// Returns true if these settings or those of their sections lead requests elsewhere or change responses. Settings
+    /// that only refuse requests, such as `Require`, do neither.
+    pub(crate) fn does_more_than_refuse(&self) -> bool {
+        let rewrites = |rewrite: &Arc<RewriteSettings>| {
+            rewrite.engine == Some(true) && rewrite.rules.iter().any(|rule| rule.leads_elsewhere())
+        };
+        let redirects = |alias: &Arc<AliasSettings>| {
+            let mut redirects = alias.redirects.iter();
+            redirects.any(|redirect| (300..400).contains(&redirect.status))
+        };
+        let chooses = |dir: &Arc<DirSettings>| dir.index.is_some() || dir.fallback.is_some();
+        self.headers.is_some()
+            || self.expires.is_some()
+            || self.rewrite.as_ref().is_some_and(rewrites)
+            || self.alias.as_ref().is_some_and(redirects)
+            || self.dir.as_ref().is_some_and(chooses)
+            || self
+                .files
+                .iter()
+                .any(|section| section.config.does_more_than_refuse())
+            || self
+                .ifs
+                .iter()
+                .any(|section| section.config.does_more_than_refuse())
+    }
+
     /// Returns the settings of `self` overridden by those of `add`.
     pub(crate) fn merge(&self, add: &Config) -> Config {
         let chained = |a: &[Arc<FilesSection>], b: &[Arc<FilesSection>]| [a, b].concat();

@@ -149,7 +149,11 @@ fn scan(text: &[u8]) -> ScannedExpression {
                 2
             }
             [b'\\', _, ..] => 2,
-            [b'[', ..] => class_length(rest),
+            [b'[', ..] => {
+                let length = class_length(rest);
+                needs_pcre |= has_set_syntax(&rest[..length]);
+                length
+            }
             [b'(', b'*', ..] => {
                 refused = Some("(*");
                 2
@@ -223,6 +227,20 @@ fn class_length(rest: &[u8]) -> usize {
     rest.len()
 }
 
+/// Returns true if the `regex` crate would find a class or an operator of sets inside of a character class, where PCRE
+/// finds only bytes: `[[a]`, `[a&&b]`.
+fn has_set_syntax(class: &[u8]) -> bool {
+    let mut rest = &class[1..];
+    loop {
+        rest = match rest {
+            [b'\\', _, after @ ..] | [b'[', b':', after @ ..] => after,
+            [b'[', ..] | [b'&', b'&', ..] | [b'-', b'-', ..] | [b'~', b'~', ..] => return true,
+            [_, after @ ..] => after,
+            [] => return false,
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,6 +308,20 @@ mod tests {
             "(?x)(?=a) # $",
         ] {
             assert!(RuleExpression::new(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn class_with_brackets_or_operators_of_sets_has_only_bytes() {
+        assert!(!matches("^/[[$]]$", b"/$"));
+        assert!(matches("^/[[$]]$", b"/$]"));
+        assert!(matches("^/[^[]+$", b"/a"));
+        assert!(!matches("^/[^[]+$", b"/["));
+        assert!(matches("^/[a&&b]$", b"/&"));
+        assert!(matches("^/[+--]$", b"/,"));
+        assert!(matches("^/[~~]$", b"/~"));
+        for text in ["^/[[:alpha:]]$", r"^/[\[\]]$", "^/[a-c&~-]$"] {
+            assert!(RuleExpression::new(text).unwrap().is_linear(), "{text}");
         }
     }
 

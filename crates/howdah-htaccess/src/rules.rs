@@ -92,6 +92,11 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
+    /// Returns true if the rule has a substitution that is applied: a path or a redirect.
+    pub(crate) fn leads_elsewhere(&self) -> bool {
+        !self.flags.no_sub && !self.flags.proxy
+    }
+
     /// Returns true if the rule's only effect is a redirect, so it does not refuse a request and no later rule depends
     /// on it.
     pub(crate) fn only_redirects(&self) -> bool {

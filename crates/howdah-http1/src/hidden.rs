@@ -22,20 +22,23 @@ pub enum HiddenReason {
     VersionControl,
     /// A database or a dump of one.
     DatabaseFile,
-    /// `composer.json`, `composer.lock`, `auth.json`, `php.ini` …, which reveal versions or secrets.
+    /// `composer.json`, `composer.lock`, `auth.json`, `php.ini`, `error_log` …, which reveal versions or secrets.
     ProjectFile,
 }
 
 /// Names of files that reveal much about the project: versions, vulnerable dependencies, credentials (`auth.json` is
-/// Composer's password file), and the files that `howdah init` writes beside an application. `package.json` is not
-/// listed because browsers load it from CDNs.
+/// Composer's password file), PHP's messages (hosters with cPanel let PHP write `error_log` beside the script), and the
+/// files that `howdah init` writes beside an application. `package.json` is not listed because browsers load it from
+/// CDNs.
 const PROJECT_FILES: &[&[u8]] = &[
     b"auth.json",
     b"composer.json",
     b"composer.lock",
+    b"error_log",
     b"howdah.service",
     b"howdah.toml",
     b"php.ini",
+    b"php_errorlog",
     b"symfony.lock",
     b"web.config",
 ];
@@ -263,6 +266,8 @@ mod tests {
             ("/composer.lock", ProjectFile),
             ("/vendor/x/composer.json", ProjectFile),
             ("/php.ini", ProjectFile),
+            ("/forms/error_log", ProjectFile),
+            ("/php_errorlog", ProjectFile),
             ("/howdah.toml", ProjectFile),
             ("/howdah.service", ProjectFile),
         ] {

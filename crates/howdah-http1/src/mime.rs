@@ -95,6 +95,7 @@ const TYPES: &[(&str, &str)] = &[
     ("rdf", "application/rdf+xml; charset=utf-8"),
     ("rss", "application/rss+xml; charset=utf-8"),
     ("rtf", "application/rtf"),
+    ("shtml", "text/html; charset=utf-8"),
     ("svg", "image/svg+xml; charset=utf-8"),
     ("swf", "application/x-shockwave-flash"),
     ("tar", "application/x-tar"),
@@ -171,6 +172,8 @@ mod tests {
         for (path, expected) in [
             ("/a/style.css", "text/css; charset=utf-8"),
             ("/a/LOGO.PNG", "image/png"),
+            // A page with server-side includes is sent without them, as by nginx.
+            ("/a/page.shtml", "text/html; charset=utf-8"),
             ("/a.html/x", DEFAULT_TYPE),
             ("/a.tar.gz", "application/gzip"),
             ("/x.unknown", DEFAULT_TYPE),

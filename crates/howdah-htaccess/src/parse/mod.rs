@@ -77,6 +77,12 @@ impl HtFile {
             || dir.is_some_and(|dir| dir.fallback.is_some())
     }
 
+    /// Returns true if the file routes requests or changes responses. Other files at most refuse requests, or have
+    /// settings that matter only together with these.
+    pub fn does_more_than_refuse(&self) -> bool {
+        self.config.does_more_than_refuse()
+    }
+
     /// Returns the rules outside of sections, in order.
     pub fn rewrite_rules(&self) -> impl Iterator<Item = RuleView<'_>> {
         let rewrite = self.config.rewrite.as_ref();

@@ -355,6 +355,127 @@ fn recognised_front_controllers_in_subfolders_are_configured() {
 }
 
 #[test]
+fn recognised_laravel_whose_project_is_the_root_shows_only_public_files() {
+    check(
+        &[
+            "artisan",
+            "bootstrap/app.php",
+            "index.php",
+            "server.php",
+            "app/Models/User.php",
+            "config/app.php",
+            "database/seeders/users.csv",
+            "lang/en.json",
+            "public/css/app.css",
+            "public/index.php",
+            "resources/views/home.blade.php",
+            "resources/js/app.js",
+            "storage/app/export.csv",
+            "storage/app/private/cv.pdf",
+            "storage/app/public/photo.jpg",
+            "storage/app/public/shell.php",
+            "storage/app/publications/draft.pdf",
+            "storage/framework/sessions/4f2a",
+            "storage/logs/laravel.log",
+            "storage/oauth-private.key",
+            "vendor/autoload.php",
+        ],
+        Application::Laravel,
+        ".",
+        &[
+            ("/", "script /index.php"),
+            ("/users/1", "script /index.php"),
+            ("/app", "script /index.php"),
+            ("/public/css/app.css", "file public/css/app.css"),
+            (
+                "/storage/app/public/photo.jpg",
+                "file storage/app/public/photo.jpg",
+            ),
+            ("/storage/app/public/shell.php", "403"),
+            ("/storage/app/publications/draft.pdf", "403"),
+            ("/storage/app/export.csv", "403"),
+            ("/storage/app/private/cv.pdf", "403"),
+            ("/storage/framework/sessions/4f2a", "403"),
+            ("/storage/logs/laravel.log", "403"),
+            ("/storage/oauth-private.key", "403"),
+            ("/app/Models/User.php", "403"),
+            ("/bootstrap/app.php", "403"),
+            ("/config/app.php", "403"),
+            ("/database/seeders/users.csv", "403"),
+            ("/resources/views/home.blade.php", "403"),
+            ("/resources/js/app.js", "file resources/js/app.js"),
+            ("/vendor/autoload.php", "403"),
+        ],
+    );
+}
+
+#[test]
+fn recognised_laravel_beside_an_htaccess_sends_files_with_public_in_the_url() {
+    let files = [
+        "artisan",
+        ".htaccess",
+        "public/index.php",
+        "public/css/app.css",
+        "public/storage/shell.php",
+    ];
+    let expected: &[(&str, &str)] = &[
+        ("/", "script /index.php"),
+        ("/css/app.css", "file css/app.css"),
+        ("/public/css/app.css", "file css/app.css"),
+        ("/public/storage/shell.php", "403"),
+        ("/public/users/1", "script /index.php"),
+    ];
+    check(&files, Application::Laravel, "public", expected);
+    // Without the .htaccess, the directory is not one that Apache served.
+    let files = ["artisan", "public/index.php", "public/css/app.css"];
+    let expected: &[(&str, &str)] = &[("/public/css/app.css", "script /index.php")];
+    check(&files, Application::Laravel, "public", expected);
+}
+
+#[test]
+fn recognised_opencart_without_its_htaccess_shows_no_logs_and_no_files_for_sale() {
+    check(
+        &[
+            "index.php",
+            "admin/index.php",
+            "catalog/controller/common/home.php",
+            "catalog/view/javascript/common.js",
+            "catalog/view/theme/default/template/common/home.tpl",
+            "download/manual.pdf.4f2a",
+            "image/catalog/logo.png",
+            "image/catalog/shell.php",
+            "system/startup.php",
+            "system/storage/logs/error.log",
+            "system/storage/session/sess_4f2a",
+            "vqmod/logs/monday.log",
+        ],
+        Application::OpenCart,
+        ".",
+        &[
+            ("/", "script /index.php"),
+            ("/index.php?route=account/login", "script /index.php"),
+            ("/admin/index.php", "script /admin/index.php"),
+            (
+                "/catalog/view/javascript/common.js",
+                "file catalog/view/javascript/common.js",
+            ),
+            ("/image/catalog/logo.png", "file image/catalog/logo.png"),
+            ("/image/catalog/shell.php", "403"),
+            (
+                "/catalog/view/theme/default/template/common/home.tpl",
+                "403",
+            ),
+            ("/download/manual.pdf.4f2a", "403"),
+            ("/system/startup.php", "403"),
+            ("/system/storage/logs/error.log", "403"),
+            ("/system/storage/session/sess_4f2a", "403"),
+            ("/vqmod/logs/monday.log", "403"),
+            ("/no/product", "404"),
+        ],
+    );
+}
+
+#[test]
 fn recognised_report_uses_singular_and_plural() {
     let dir = tree(&["artisan", "public/index.php"]);
     let found = recognised(dir.path()).unwrap();

@@ -23,11 +23,22 @@ pub fn survey(root: &Path, refusals_only: bool) -> Vec<String> {
     })
 }
 
-/// Returns whether the file of a directory selects the script for paths without a file, so it could decide for a site.
-/// Returns `None` if there is no file or if it contains an error.
+/// Returns whether the files decide for a site that does not say whether they apply. `Some(true)`: the root's own file
+/// selects the script for paths without a file. `Some(false)`: it does not, or only a file in a subdirectory routes
+/// requests or changes responses. `None`: there is no such file, or the root's file contains an error.
 pub fn decides(root: &Path) -> Option<bool> {
-    let found = read(&root.join(".htaccess"))?;
-    found.problem.is_none().then(|| found.routes())
+    match read(&root.join(".htaccess")) {
+        Some(found) => found.problem.is_none().then(|| found.routes()),
+        None => directories(root)
+            .any(|below| applies(&below))
+            .then_some(false),
+    }
+}
+
+/// Returns whether a directory has a valid file that does more than refuse requests.
+fn applies(directory: &Path) -> bool {
+    read(&directory.join(".htaccess"))
+        .is_some_and(|found| found.problem.is_none() && found.does_more_than_refuse())
 }
 
 /// Returns the messages about a file: its error, and directives without effect.
@@ -72,8 +83,7 @@ fn survey_by(root: &Path, sentences_of: impl Fn(&Path) -> Vec<String>) -> Vec<St
     let mut sentences = Vec::new();
     let mut left_out = 0;
     let mut seen = 0;
-    let mut left = VecDeque::from([root.to_owned()]);
-    while let Some(directory) = left.pop_front() {
+    for directory in directories(root) {
         seen += 1;
         let file = directory.join(".htaccess");
         for sentence in sentences_of(&file) {
@@ -82,14 +92,12 @@ fn survey_by(root: &Path, sentences_of: impl Fn(&Path) -> Vec<String>) -> Vec<St
                 false => left_out += 1,
             }
         }
-        if seen == MOST_DIRECTORIES {
-            sentences.push(format!(
-                "{}: only {MOST_DIRECTORIES} directories were searched for .htaccess files; files in other directories apply as well, and are reported when a request reaches them",
-                root.display()
-            ));
-            break;
-        }
-        below(&directory, &mut left);
+    }
+    if seen == MOST_DIRECTORIES {
+        sentences.push(format!(
+            "{}: only {MOST_DIRECTORIES} directories were searched for .htaccess files; files in other directories apply as well, and are reported when a request reaches them",
+            root.display()
+        ));
     }
     if left_out > 0 {
         sentences.push(format!(
@@ -98,6 +106,17 @@ fn survey_by(root: &Path, sentences_of: impl Fn(&Path) -> Vec<String>) -> Vec<St
         ));
     }
     sentences
+}
+
+/// Returns a directory and those below it, in breadth-first order, but not more than are searched.
+fn directories(root: &Path) -> impl Iterator<Item = PathBuf> {
+    let mut left = VecDeque::from([root.to_owned()]);
+    let next = move || {
+        let directory = left.pop_front()?;
+        below(&directory, &mut left);
+        Some(directory)
+    };
+    std::iter::from_fn(next).take(MOST_DIRECTORIES)
 }
 
 /// Adds the subdirectories of a directory. Symbolic links are not followed; the files behind them are reported when a
@@ -135,4 +154,39 @@ pub(super) fn read(file: &Path) -> Option<HtFile> {
         Err(_) => HtFile::unusable(Problem::Unreadable),
         Ok(_) => howdah_htaccess::parse(&text, &name, &Table::default()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn htaccess_of_a_subdirectory_decides_if_it_does_more_than_refuse() {
+        let rule = "RewriteEngine On\nRewriteRule ^users/([0-9]+)$ users.php?id=$1 [L]\n";
+        let header = "<IfModule mod_headers.c>\nHeader edit Set-Cookie ^(.*)$ \"$1; SameSite=Lax\"\n</IfModule>\n";
+        for (text, expected) in [
+            (rule, Some(false)),
+            (header, Some(false)),
+            ("DirectoryIndex login.php\n", Some(false)),
+            ("Redirect /old.php /new.php\n", Some(false)),
+            (
+                "<FilesMatch \"[.]js$\">\nHeader set Cache-Control no-cache\n</FilesMatch>\n",
+                Some(false),
+            ),
+            ("Require all denied\n", None),
+            ("RewriteEngine On\nRewriteRule [.]php$ - [F]\n", None),
+            ("RewriteRule ^a$ b.php\n", None),
+            ("Redirect 404 /log\n", None),
+            ("php_flag engine off\nOptions -Indexes\n", None),
+            ("Header set X-A b\n</IfModule>\n", None),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir_all(root.path().join("a/api")).unwrap();
+            fs::write(root.path().join("a/api/.htaccess"), text).unwrap();
+            assert_eq!(decides(root.path()), expected, "{text}");
+            // An error in the root's file refuses every request, so no other file decides.
+            fs::write(root.path().join(".htaccess"), "NoSuchDirective\n").unwrap();
+            assert_eq!(decides(root.path()), None, "{text}");
+        }
+    }
 }

@@ -30,6 +30,26 @@ const TREES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("laravel", &[("artisan", ""), ("public/index.php", "")]),
+    (
+        "laravel-beside-rules",
+        &[
+            ("artisan", ""),
+            ("public/index.php", ""),
+            (
+                ".htaccess",
+                "RewriteEngine On\nRewriteRule ^(.*)$ public/$1 [L]\n",
+            ),
+        ],
+    ),
+    (
+        "laravel-at-the-root",
+        &[
+            ("artisan", ""),
+            ("bootstrap/app.php", ""),
+            ("index.php", ""),
+            ("public/index.php", ""),
+        ],
+    ),
     ("symfony", &[("bin/console", ""), ("public/index.php", "")]),
     (
         "drupal",
@@ -51,6 +71,17 @@ const TREES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("plain", &[("index.php", ""), ("b.php", "")]),
+    (
+        "rules-in-a-folder",
+        &[
+            ("index.php", ""),
+            ("api/users.php", ""),
+            (
+                "api/.htaccess",
+                "RewriteEngine On\nRewriteRule ^users/([0-9]+)$ users.php?id=$1 [L]\n",
+            ),
+        ],
+    ),
     ("files", &[("index.html", "")]),
     (
         "firm",
