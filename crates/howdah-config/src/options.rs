@@ -650,7 +650,7 @@ options! {
         "cgi": OptionKind::Text, "",
             "Executes the file at the path as a CGI program, in the pool of this name, whose mode is `cgi`. The file itself is never sent to a client.", "Useful for `/cgi-bin/`.";
         "proxy": OptionKind::Texts, "",
-            "Passes the request to another server: `http://127.0.0.1:3000`, `https://HOST`, `h2c://HOST:PORT` or `unix:/path`. WebSocket connections are passed on, too. If there are several servers, each request goes to the least busy one; `weight=N` may follow an address.",
+            "Passes the request to another server: `http://127.0.0.1:3000`, `https://HOST`, `https+insecure://HOST` (with any certificate), `h2c://HOST:PORT` or `unix:/path`. WebSocket connections are passed on, too. If there are several servers, each request goes to the least busy one; `weight=N` may follow an address, and `name=HOST` if TLS should use another name than that of the address.",
             "Useful if a part of the site is served by Node, Go or Reverb. See proxy.md.";
         "proxy_timeout": OptionKind::Time(10, DAY), "60s", "How long Howdah waits for the server of `proxy` while that server sends nothing. After that, the client gets 504 `BackendTimeout`; a response that has already begun is cut off. Time in which the client is slow does not count.", "Raise it for servers that need long to respond.";
         "proxy_health": OptionKind::Text, "",
