@@ -650,7 +650,7 @@ options! {
         "cgi": OptionKind::Text, "",
             "The name of a pool of mode `cgi`. Howdah executes the file at the path as a CGI program in this pool, and never sends the file itself to a client.", "Useful for `/cgi-bin/`.";
         "proxy": OptionKind::Texts, "",
-            "Passes the request to another server: `http://127.0.0.1:3000`, `https://HOST`, `h2c://HOST:PORT` or `unix:/path`. WebSocket connections are passed on, too. If you name several servers, each request goes to the least busy one; `weight=N` may follow an address.",
+            "Passes the request to another server: `http://127.0.0.1:3000`, `https://HOST`, `https+insecure://HOST` (with any certificate), `h2c://HOST:PORT` or `unix:/path`. WebSocket connections are passed on, too. If you name several servers, each request goes to the least busy one. `weight=N` may follow an address, and so may `name=HOST`, the name for TLS if it differs from the address.",
             "Useful if a part of the site is a Node, Go or Reverb application. See proxy.md.";
         "proxy_timeout": OptionKind::Time(10, DAY), "60s", "How long the server of `proxy` may send nothing. After that, the client gets 504 `BackendTimeout`, or the response is cut off if it has already begun. Time in which Howdah waits for a slow client does not count.", "Raise it for servers that take long to respond.";
         "proxy_health": OptionKind::Text, "",

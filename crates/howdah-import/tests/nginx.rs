@@ -669,3 +669,27 @@ fn auth_request_set_names_the_variable_that_php_gets() {
         import.list
     );
 }
+
+#[test]
+fn files_in_front_of_another_server_come_from_their_own_root() {
+    let imported = |more: &str| {
+        let text = format!(
+            "http {{ server {{ listen 80; server_name a.test; {more}\nlocation @behind {{ proxy_pass https://127.0.0.1:8443; }}\n\
+             location / {{ proxy_pass https://127.0.0.1:8443;\nlocation ~ \\.css$ {{ root /srv/a; try_files $uri @behind; }} }} }} }}"
+        );
+        let import = import_text(ConfigFormat::Nginx, &text);
+        import.unwrap().configuration
+    };
+    let found = imported("");
+    assert!(found.contains("root = \"/srv/a\""), "{found}");
+    assert!(!found.contains("deny = 404"), "{found}");
+    let named = imported("proxy_ssl_server_name on; proxy_ssl_name $host;");
+    assert!(named.contains("127.0.0.1:8443 name=a.test\""), "{named}");
+    // nginx verifies certificates only if it is told to.
+    assert!(found.contains("https+insecure://127.0.0.1:8443"), "{found}");
+    let verified = imported("proxy_ssl_verify on;");
+    assert!(verified.contains("\"https://127.0.0.1:8443"), "{verified}");
+    // These files are in nginx's own directory, and those of the other root must not appear in their place.
+    let found = imported("location /own/ { }");
+    assert!(found.contains("root = \"empty-root\""), "{found}");
+}

@@ -1,7 +1,7 @@
 //! `howdah takeover plan`: finds the servers of this machine, and writes Howdah's configuration for their sites.
 //!
 //! - [`processes`], [`sockets`], [`servers`], [`command`]: what runs, and with which configuration.
-//! - [`imports`], [`php`], [`combination`], [`addresses`], [`proxied`]: one configuration of Howdah for all of it.
+//! - [`imports`], [`php`], [`combination`], [`addresses`], [`unswitched`], [`proxied`]: one configuration of Howdah for all of it.
 //! - [`sites`], [`denied`], [`files`]: what the other commands need to know of each site.
 //! - [`findings`], [`check`]: what the owner of the machine should know.
 //! - [`staging`], [`report`]: the directory of the takeover, and the table that is printed.
@@ -24,6 +24,7 @@ pub mod servers;
 pub mod sites;
 pub mod sockets;
 pub mod staging;
+pub mod unswitched;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -76,6 +77,7 @@ pub fn plan(directory: &Path, only: &[u32]) -> Result<Plan, String> {
         proxied::keep_backends(imports, &mut servers, &processes, &sockets, &mut findings);
     imports::report_unused_pools(&imports, &mut findings);
     let mut all = combination::combine(&imports, &servers, &php, &mut findings);
+    unswitched::remove(&mut all, &sockets, &mut findings);
     let sites = sites::planned_sites(&all, &imports, &servers, &mut findings);
     findings::roots::report(&mut all, &imports, &mut findings);
     findings::changes::report(&servers, &mut findings);

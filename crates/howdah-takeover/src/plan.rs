@@ -147,6 +147,9 @@ pub struct SiteAddress {
     pub tls: bool,
 }
 
+/// The name of the finding about HTTP/3 that stays with an old server.
+pub const HTTP3_NOT_SWITCHED: &str = "Http3NotSwitched";
+
 /// Something that the owner of the machine should know before the switch.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Finding {

@@ -299,6 +299,9 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
                 true,
             ));
         }
+        "disable_symlinks" => {
+            return Some(("a site has only one value of `symlinks`", true));
+        }
         "auth_basic" | "auth_basic_user_file" | "auth_jwt" => {
             return Some((
                 "set up authentication; until then, access to this part of the site is denied",
@@ -350,7 +353,7 @@ pub fn missing_remark(name: &str) -> Option<(&'static str, bool)> {
             "Howdah does not store the responses of other servers"
         }
         _ if name.starts_with("proxy_ssl") => {
-            "Howdah verifies a server's certificate against the certificate authorities of the system (docs/proxy.md)"
+            "Howdah verifies a server's certificate against the certificate authorities of the system or, with https+insecure://, not at all (docs/proxy.md)"
         }
         _ if name.starts_with("proxy_") => {
             "Howdah's proxy rules have no equivalent of this directive (docs/proxy.md)"

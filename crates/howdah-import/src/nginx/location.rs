@@ -28,6 +28,8 @@ pub enum LocationKind {
 pub struct Location<'a> {
     /// The `location` directive with its block.
     pub block: &'a Directive,
+    /// The location whose only line leads to `block`, which is then that of a named location.
+    pub entrance: Option<&'a Directive>,
     /// The enclosing locations, the outermost first.
     pub around: Vec<&'a Directive>,
     /// How the location is selected.
@@ -82,6 +84,7 @@ impl Location<'_> {
 pub fn ordered_locations(server: &Directive) -> Vec<Location<'_>> {
     let mut all = Vec::new();
     collect_locations(server, &[], Outer::default(), &mut all);
+    enter_named_locations(&mut all);
     // Expressions keep the order of the file; among prefixes the longest takes precedence.
     all.sort_by_key(|location| {
         let length = match location.kind {
@@ -91,6 +94,33 @@ pub fn ordered_locations(server: &Directive) -> Vec<Location<'_>> {
         (location.kind, std::cmp::Reverse(length))
     });
     all
+}
+
+/// Replaces the block of a location that always leads to a named location by the block of that one, as in
+/// `location ~ \.php$ { try_files /none @php; }`: nginx finds no file of that name.
+fn enter_named_locations(all: &mut [Location<'_>]) {
+    let named: Vec<_> = all
+        .iter()
+        .filter(|location| location.kind == LocationKind::Named)
+        .map(|location| (location.pattern.clone(), location.block))
+        .collect();
+    for location in all {
+        let [line] = location.block.inner() else {
+            continue;
+        };
+        let Some((last, before)) = line.args.split_last() else {
+            continue;
+        };
+        let is_constant = |name: &String| name.starts_with('/') && !name.contains('$');
+        if line.name != "try_files" || before.is_empty() || !before.iter().all(is_constant) {
+            continue;
+        }
+        if let Some((_, block)) = named.iter().find(|(name, _)| name == last) {
+            location.entrance = Some(location.block);
+            location.around.push(location.block);
+            location.block = block;
+        }
+    }
 }
 
 /// The paths of the enclosing location.
@@ -144,6 +174,7 @@ fn collect_locations<'a>(
         all.push(Location {
             expression: is_regex.then(|| compile_path(&pattern)),
             block: inner,
+            entrance: None,
             around: around.to_vec(),
             kind,
             pattern: pattern.clone(),
@@ -188,5 +219,32 @@ fn parse_modifier(block: &Directive) -> (LocationKind, String) {
     match first.starts_with('/') {
         true => (LocationKind::Prefix, first.to_owned()),
         false => (LocationKind::Named, first.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ConfigFormat, import_text};
+
+    #[test]
+    fn location_that_only_leads_to_a_named_one_runs_its_scripts() {
+        let text = "http { server { listen 80; server_name a.test; root /srv/a; index index.php;\n\
+            location ~ \\.php$ { try_files /none.htm @php; }\n\
+            location @php { try_files $uri =404; fastcgi_pass unix:/run/php/a.sock;\n\
+            fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }\n\
+            location /cgi-bin/ { fastcgi_pass unix:/run/fcgiwrap.socket; } } }";
+        let import = import_text(ConfigFormat::Nginx, text).unwrap();
+        let found = &import.configuration;
+        assert!(
+            found.contains("fastcgi = [\"unix:/run/php/a.sock\"]"),
+            "{found}"
+        );
+        let site = &found[found.find("[[site]]").unwrap()..];
+        let pool = site.lines().find(|line| line.starts_with("pool = "));
+        assert!(
+            pool.is_none_or(|pool| !pool.contains("fcgiwrap")),
+            "{found}"
+        );
+        assert!(!import.list.contains("none.htm"), "{}", import.list);
     }
 }

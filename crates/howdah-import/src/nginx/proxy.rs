@@ -1,5 +1,7 @@
 //! Translates `proxy_pass` into `proxy` of a rule.
 
+use std::net::IpAddr;
+
 use super::location::{Location, LocationKind};
 use super::rules::PROXY_DIRECTIVES;
 use super::server::ServerTranslation;
@@ -148,11 +150,7 @@ fn parse_servers(
     }
     let (scheme, usual, rest) = match target.split_once("://") {
         Some(("http", rest)) => ("http", ":80", rest),
-        Some(("https", rest)) if !rest.starts_with("unix:") => {
-            work.ledger
-                .mark_different(line.id, UPSTREAM_CERTIFICATE_REMARK);
-            ("https", ":443", rest)
-        }
+        Some(("https", rest)) if !rest.starts_with("unix:") => ("https", ":443", rest),
         _ => {
             return Err(
                 "write the server in a form that rules support: http://, https:// or unix:"
@@ -179,6 +177,9 @@ fn parse_servers(
         Some(upstream) => super::php::upstream_addresses(upstream, work.ledger),
         None => vec![host.to_owned()],
     };
+    let verifies = verifies_certificates(work);
+    let name = tls_name(work).filter(|_| scheme == "https");
+    let name = name.map_or(String::new(), |name| format!(" name={name}"));
     let server = |address: String| match address.starts_with("unix:") {
         true => address,
         false => {
@@ -192,12 +193,70 @@ fn parse_servers(
             } else {
                 usual
             };
-            format!("{scheme}://{host}{port} {rest}")
-                .trim_end()
-                .to_owned()
+            // nginx verifies no certificate by default, and few are valid for an address.
+            let scheme = match scheme == "https" && !verifies && has_no_name(host) {
+                true => "https+insecure",
+                false => scheme,
+            };
+            let server = format!("{scheme}://{host}{port} {rest}");
+            format!("{}{name}", server.trim_end())
         }
     };
-    Ok((addresses.into_iter().map(server).collect(), path))
+    let servers: Vec<String> = addresses.into_iter().map(server).collect();
+    if servers.iter().any(|server| server.starts_with("https:")) {
+        work.ledger
+            .mark_different(line.id, UPSTREAM_CERTIFICATE_REMARK);
+    }
+    Ok((servers, path))
+}
+
+/// Returns the name that nginx asks other servers for in TLS handshakes. If this is the host of the request, the result is
+/// the first name of the site: a server is likely to have one site for all of them.
+fn tls_name(work: &ServerTranslation<'_, '_>) -> Option<String> {
+    let lines = |name: &str| {
+        let mut found = work.scope.all(&[name]);
+        work.block.walk(&mut |line| {
+            if line.name == name {
+                found.push(line);
+            }
+        });
+        found
+    };
+    let asks = lines("proxy_ssl_server_name");
+    let name = lines("proxy_ssl_name").pop()?;
+    if asks.last()?.arg(0) != "on" {
+        return None;
+    }
+    let host = match name.arg(0) {
+        "$host" | "$http_host" | "$server_name" => work.block.last("server_name")?.arg(0),
+        host => host,
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+    if host.is_empty() || host.starts_with('.') || !host.chars().all(is_plain) {
+        return None;
+    }
+    for line in asks.into_iter().chain(lines("proxy_ssl_name")) {
+        work.ledger.mark_carried(line.id);
+    }
+    Some(host.to_owned())
+}
+
+/// Returns whether nginx verifies the certificates of the servers that some location passes requests to.
+fn verifies_certificates(work: &ServerTranslation<'_, '_>) -> bool {
+    let is_on = |line: &Directive| line.name == "proxy_ssl_verify" && line.arg(0) == "on";
+    let mut found = work.scope.last("proxy_ssl_verify").is_some_and(is_on);
+    work.block.walk(&mut |line| found |= is_on(line));
+    found
+}
+
+/// Returns whether the host of an upstream server is an address or `localhost`.
+fn has_no_name(host: &str) -> bool {
+    let host = match host.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => host,
+        _ => host,
+    };
+    let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    is_address || host == "localhost"
 }
 
 /// Returns the URL of a location that only passes requests on, which `auth_request` uses.

@@ -85,9 +85,11 @@ pub fn translate_server<'a>(
     };
     work.site.table.comment(server.block.place.to_string());
     work.record_constants();
+    work.record_entrances();
     answers.write(&mut work.site.table);
     work.set_options(server);
     work.set_root();
+    work.set_symlinks();
     script::choose_pool(&mut work);
     work.set_body_size();
     work.set_certificates(answers);
@@ -176,6 +178,16 @@ impl<'a> ServerTranslation<'_, 'a> {
         self.locations.iter().find(|l| l.is_catch_all()).cloned()
     }
 
+    fn record_entrances(&mut self) {
+        for entrance in self
+            .locations
+            .iter()
+            .filter_map(|location| location.entrance)
+        {
+            entrance.walk(&mut |line| self.ledger.mark_carried(line.id));
+        }
+    }
+
     fn record_constants(&mut self) {
         for set in self.block.inner().iter().filter(|d| d.name == "set") {
             if self
@@ -211,7 +223,7 @@ impl<'a> ServerTranslation<'_, 'a> {
             Some(rest) => self.scope_of(&rest),
             None => self.scope.clone(),
         };
-        let found = scope.last("root");
+        let found = scope.last("root").or_else(|| self.root_of_files());
         let path = found.and_then(|root| {
             let path = replace_constants(root.arg(0), &self.constants);
             let set_first = || {
@@ -270,6 +282,43 @@ impl<'a> ServerTranslation<'_, 'a> {
             false => (plain, index.first().map(|line| &line.place)),
         };
         self.site.table.set("index", TomlValue::Texts(plain), place);
+    }
+
+    /// Translates `disable_symlinks` of the whole server.
+    fn set_symlinks(&mut self) {
+        let Some(line) = self.scope.last("disable_symlinks") else {
+            return;
+        };
+        let table = &mut self.site.table;
+        match line.arg(0) {
+            "if_not_owner" => table.set("symlinks", "owner", Some(&line.place)),
+            "on" => {
+                table.set("symlinks", "beneath", Some(&line.place));
+                let remark = "symbolic links to files below the root are followed";
+                return self.ledger.mark_different(line.id, remark);
+            }
+            _ => {}
+        }
+        self.ledger.mark_carried(line.id);
+    }
+
+    /// Returns the root of the locations with files and scripts, if they agree and `location /` passes all other requests to
+    /// another server. The files of another location must not become visible.
+    fn root_of_files(&self) -> Option<&'a Directive> {
+        self.catch_all()
+            .filter(|rest| rules::content_of(rest.block) == rules::LocationContent::Proxy)?;
+        let reads_root = |location: &&Location<'a>| {
+            use rules::LocationContent::{Files, Php};
+            matches!(rules::content_of(location.block), Files | Php)
+                && location.kind != location::LocationKind::Named
+                && location.block.last("alias").is_none()
+        };
+        let locations = self.locations.iter().filter(reads_root);
+        let mut roots = locations.map(|location| self.scope_of(location).last("root"));
+        let first = roots.next()??;
+        let is_same =
+            |root: Option<&Directive>| root.is_some_and(|root| root.arg(0) == first.arg(0));
+        roots.all(is_same).then_some(first)
     }
 
     /// Returns the directory in `SCRIPT_FILENAME`, if that line alone names it and the server serves only scripts.
@@ -390,5 +439,31 @@ impl<'a> ServerTranslation<'_, 'a> {
                     .mark_irrelevant(d.id, "the server's own `return` responds first");
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ConfigFormat, import_text};
+
+    #[test]
+    fn symbolic_links_of_others_stay_closed() {
+        for (line, expected) in [
+            (
+                "disable_symlinks if_not_owner from=$document_root;",
+                "symlinks = \"owner\"",
+            ),
+            ("disable_symlinks on;", "symlinks = \"beneath\""),
+        ] {
+            let text = format!("http {{ server {{ listen 80; root /srv/a; {line} }} }}");
+            let import = import_text(ConfigFormat::Nginx, &text).unwrap();
+            let found = &import.configuration;
+            assert!(found.contains(expected), "{found}");
+        }
+        let text =
+            "http { server { listen 80; root /srv/a; location /x { disable_symlinks on; } } }";
+        let import = import_text(ConfigFormat::Nginx, text).unwrap();
+        let mut listed = import.entries.iter().filter(|entry| entry.outcome.protects);
+        assert!(listed.any(|entry| entry.text.starts_with("disable_symlinks")));
     }
 }

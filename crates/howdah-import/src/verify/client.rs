@@ -7,6 +7,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
@@ -239,7 +240,8 @@ fn config() -> Arc<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(provider);
         let versions = builder.with_safe_default_protocol_versions();
         let builder = versions.expect("versions that the provider has");
-        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+        let builder = builder.with_root_certificates(roots);
+        Arc::new(without_memory(builder.with_no_client_auth()))
     };
     CONFIG.get_or_init(make).clone()
 }
@@ -255,9 +257,16 @@ fn any_certificate_config() -> Arc<ClientConfig> {
             .expect("versions that the provider has")
             .dangerous();
         let builder = builder.with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
-        Arc::new(builder.with_no_client_auth())
+        Arc::new(without_memory(builder.with_no_client_auth()))
     };
     CONFIG.get_or_init(make).clone()
+}
+
+/// Returns the configuration of a client that resumes no session. The two servers of a comparison have the same name, so
+/// the client would offer each of them the session of the other one.
+fn without_memory(mut config: ClientConfig) -> ClientConfig {
+    config.resumption = Resumption::disabled();
+    config
 }
 
 fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<VerifiedResponseHead> {

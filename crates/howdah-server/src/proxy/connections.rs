@@ -269,9 +269,14 @@ pub(super) async fn connect(server: &Arc<UpstreamServer>) -> io::Result<Upstream
             BackendAddress::Tcp(host, port) => {
                 let stream = TcpStream::connect((&**host, *port)).await?;
                 stream.set_nodelay(true)?;
+                let name = server.at.tls_name.as_deref().unwrap_or(host);
                 match server.at.protocol {
                     ServerProtocol::Https => {
-                        http_handshake(server, tls::connect(host, stream).await?).await
+                        http_handshake(server, tls::connect(name, stream).await?).await
+                    }
+                    ServerProtocol::HttpsAnyCertificate => {
+                        let stream = tls::connect_to_any(name, stream).await?;
+                        http_handshake(server, stream).await
                     }
                     ServerProtocol::Http1 | ServerProtocol::H2c => {
                         http_handshake(server, stream).await

@@ -12,6 +12,8 @@ pub struct ServerAddress {
     pub address: BackendAddress,
     /// The protocol that it speaks.
     pub protocol: ServerProtocol,
+    /// The name that the TLS handshake asks for (`name=`); `None` for the host of the address.
+    pub tls_name: Option<Box<str>>,
 }
 
 /// The protocol that a server speaks.
@@ -19,8 +21,10 @@ pub struct ServerAddress {
 pub enum ServerProtocol {
     /// HTTP/1.1 (`http://`, `unix:`).
     Http1,
-    /// HTTP/1.1 over TLS (`https://`), with the host of the address as the TLS server name.
+    /// HTTP/1.1 over TLS (`https://`).
     Https,
+    /// HTTP/1.1 over TLS with any certificate (`https+insecure://`).
+    HttpsAnyCertificate,
     /// HTTP/2 without TLS (`h2c://`).
     H2c,
 }
@@ -41,7 +45,12 @@ impl fmt::Display for ServerAddress {
             (BackendAddress::Unix(_), _) => write!(f, "{address}"),
             (_, ServerProtocol::Http1) => write!(f, "http://{address}"),
             (_, ServerProtocol::Https) => write!(f, "https://{address}"),
+            (_, ServerProtocol::HttpsAnyCertificate) => write!(f, "https+insecure://{address}"),
             (_, ServerProtocol::H2c) => write!(f, "h2c://{address}"),
+        }?;
+        match &self.tls_name {
+            Some(name) => write!(f, " name={name}"),
+            None => Ok(()),
         }
     }
 }
@@ -49,12 +58,14 @@ impl fmt::Display for ServerAddress {
 /// Why a string is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddressError {
-    /// The text begins with neither `http://`, `https://`, `h2c://` nor `unix:`.
+    /// The text begins with none of the schemes and not with `unix:`.
     Scheme,
     /// The host and port are followed by further text.
     Path,
     /// The path after host and port is not valid in a URL.
     Url,
+    /// The value of `name=` is not the name of a host.
+    TlsName,
     /// The text after the scheme is not a host and port, or not the path of a socket.
     Address(AddressError),
 }
@@ -71,6 +82,9 @@ impl fmt::Display for ServerAddressError {
             ServerAddressError::Url => {
                 f.write_str("the path after the host and port is not valid in a URL; percent-encode it")
             }
+            ServerAddressError::TlsName => {
+                f.write_str("`name=` must be the name of a host, such as `name=example.org`")
+            }
             ServerAddressError::Address(why) => why.fmt(f),
         }
     }
@@ -80,11 +94,16 @@ impl fmt::Display for ServerAddressError {
 pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
     let text = text.trim();
     if text.starts_with("unix:") {
-        return parse_backends(text, ServerProtocol::Http1);
+        return parse_backends(text, ServerProtocol::Http1, None);
     }
     let schemes = [
         ("http://", ServerProtocol::Http1, 80),
         ("https://", ServerProtocol::Https, 443),
+        (
+            "https+insecure://",
+            ServerProtocol::HttpsAnyCertificate,
+            443,
+        ),
         ("h2c://", ServerProtocol::H2c, 80),
     ];
     let found = schemes
@@ -104,7 +123,11 @@ pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
         true => String::new(),
         false => format!(":{port}"),
     };
-    parse_backends(&format!("{authority}{port} {words}"), speaks)
+    let (tls_name, words) = match speaks {
+        ServerProtocol::Https | ServerProtocol::HttpsAnyCertificate => split_tls_name(words)?,
+        ServerProtocol::Http1 | ServerProtocol::H2c => (None, words.to_owned()),
+    };
+    parse_backends(&format!("{authority}{port} {words}"), speaks, tls_name)
 }
 
 /// Parses a URL with a path: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify` (in nginx's notation).
@@ -126,15 +149,34 @@ pub fn parse_url(text: &str) -> Result<(Vec<WeightedServer>, PathAndQuery), Serv
     Ok((parse(server)?, path))
 }
 
+/// Splits `name=HOST` from the other words after an address.
+fn split_tls_name(words: &str) -> Result<(Option<Box<str>>, String), ServerAddressError> {
+    let (mut name, mut others) = (None, Vec::new());
+    for word in words.split_whitespace() {
+        match word.strip_prefix("name=") {
+            Some(host) => name = Some(host.into()),
+            None => others.push(word),
+        }
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+    let is_host = |host: &Box<str>| !host.is_empty() && host.chars().all(is_plain);
+    match name.as_ref().is_none_or(is_host) {
+        true => Ok((name, others.join(" "))),
+        false => Err(ServerAddressError::TlsName),
+    }
+}
+
 fn parse_backends(
     text: &str,
     speaks: ServerProtocol,
+    tls_name: Option<Box<str>>,
 ) -> Result<Vec<WeightedServer>, ServerAddressError> {
     let backends = backend_address::parse(text).map_err(ServerAddressError::Address)?;
     let server = |backend: backend_address::FastCgiBackend| WeightedServer {
         at: ServerAddress {
             address: backend.address,
             protocol: speaks,
+            tls_name: tls_name.clone(),
         },
         weight: backend.weight,
     };
@@ -161,6 +203,7 @@ mod tests {
         is("http://[::1]", &["http://[::1]:80"]);
         is("https://node", &["https://node:443"]);
         is("https://[::1]:8443", &["https://[::1]:8443"]);
+        is("https+insecure://[::1]", &["https+insecure://[::1]:443"]);
         is("h2c://[::1]:50051", &["h2c://[::1]:50051"]);
         is("unix:/run/app.sock", &["unix:/run/app.sock"]);
         is(
@@ -168,6 +211,12 @@ mod tests {
             &["http://app:3000", "http://app:3001"],
         );
         assert_eq!(parse("http://app:3000 weight=2").unwrap()[0].weight, 2);
+        let named = &parse("https://127.0.0.1 name=example.org weight=2").unwrap()[0];
+        assert_eq!(
+            named.at.to_string(),
+            "https://127.0.0.1:443 name=example.org"
+        );
+        assert_eq!(named.weight, 2);
     }
 
     #[test]
@@ -206,6 +255,7 @@ mod tests {
         is("ftp://example.org", ServerAddressError::Scheme);
         is("http://127.0.0.1:3000/app", ServerAddressError::Path);
         is("http://user@host:1", ServerAddressError::Path);
+        is("https://127.0.0.1 name=a/b", ServerAddressError::TlsName);
         let form = ServerAddressError::Address;
         is("http://", form(AddressError::Form));
         is("http://a:0", form(AddressError::Port("0".into())));

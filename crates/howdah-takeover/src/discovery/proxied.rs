@@ -98,7 +98,7 @@ fn local_address(text: &str) -> Option<SocketAddr> {
     let url = text.split_whitespace().next()?;
     let (port, rest) = match url.split_once("://") {
         Some(("http", rest)) => (80, rest),
-        Some(("https", rest)) => (443, rest),
+        Some(("https" | "https+insecure", rest)) => (443, rest),
         _ => return None,
     };
     let host = rest.split('/').next()?;
@@ -118,7 +118,7 @@ fn local_address(text: &str) -> Option<SocketAddr> {
 }
 
 /// Returns whether an address is one of this machine, at which a socket can be bound.
-fn is_local(ip: IpAddr) -> bool {
+pub fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
 
@@ -202,6 +202,7 @@ mod tests {
             ("http://127.0.0.1:8080 weight=2", Some("127.0.0.1:8080")),
             ("http://localhost:81", Some("127.0.0.1:81")),
             ("https://[::1]", Some("[::1]:443")),
+            ("https+insecure://[::1]", Some("[::1]:443")),
             ("http://127.0.0.1/path", Some("127.0.0.1:80")),
             ("http://192.0.2.77:80", None),
             ("http://api.example:80", None),

@@ -1,5 +1,6 @@
 //! The sites of the plan: what `try` compares, and where to find their log.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use howdah_import::directive::Directive;
@@ -10,6 +11,7 @@ use super::combination::{CombinedConfiguration, CombinedSite};
 use super::denied::{DeniedPaths, site_paths};
 use super::findings::{Findings, finding};
 use super::imports::{ServerImport, text, texts};
+use super::proxied::is_local;
 use super::servers::FoundServer;
 use crate::plan::{PlannedSite, ServerKind, Severity, SiteAddress};
 
@@ -37,7 +39,7 @@ pub fn planned_sites(
             name: site.name.clone(),
             hosts: texts(&table.table, "hosts").to_vec(),
             served_by: server.server.kind,
-            addresses: addresses(site, server),
+            addresses: addresses(site, block, server),
             file: Path::new(SITES).join(file_name(number + 1, width, &site.name)),
             php: php_of_site(table, block, all),
             access_log: access_log(block, &import.parts.tree, server),
@@ -69,8 +71,13 @@ fn report_exposed(site: &str, exposed: &[String], findings: &mut Findings) {
 }
 
 /// Returns the addresses at which the old server responds for a site.
-fn addresses(site: &CombinedSite, server: &FoundServer) -> Vec<SiteAddress> {
+fn addresses(
+    site: &CombinedSite,
+    block: Option<&Directive>,
+    server: &FoundServer,
+) -> Vec<SiteAddress> {
     let mut found: Vec<SiteAddress> = Vec::new();
+    let names = block.map(names_of_addresses).unwrap_or_default();
     for listen in site
         .listens
         .iter()
@@ -82,13 +89,58 @@ fn addresses(site: &CombinedSite, server: &FoundServer) -> Vec<SiteAddress> {
             false => serving_sockets(&server.server, listen.address),
         };
         let tls = listen.tls;
-        found.extend(
-            sockets
-                .into_iter()
-                .map(|address| SiteAddress { address, tls }),
-        );
+        let own = sockets
+            .into_iter()
+            .flat_map(|socket| own_addresses(socket, &names));
+        found.extend(own.map(|address| SiteAddress { address, tls }));
     }
     found
+}
+
+/// Returns the addresses in the block of a site, as it has them.
+fn names_of_addresses(block: &Directive) -> Vec<&str> {
+    match block.name.as_str() {
+        "virtualhost" => block.args.iter().map(String::as_str).collect(),
+        _ => {
+            let listens = block.inner().iter().filter(|line| line.name == "listen");
+            listens.map(|line| line.arg(0)).collect()
+        }
+    }
+}
+
+/// Returns those of a site's addresses at which a socket listens: if the socket has all addresses of the machine, its
+/// server may respond with another site at those that the site does not name. Returns the socket if there are none.
+fn own_addresses(socket: SocketAddr, names: &[&str]) -> Vec<SocketAddr> {
+    if !socket.ip().is_unspecified() {
+        return vec![socket];
+    }
+    let mut own = Vec::new();
+    for name in names {
+        let (host, port) = match name.parse::<SocketAddr>() {
+            Ok(address) => (Some(address.ip()), Some(address.port())),
+            Err(_) => match name.rsplit_once(':').filter(|_| !name.ends_with(']')) {
+                Some((host, port)) => (parse_ip(host), port.parse().ok()),
+                // A number is a port.
+                None => (parse_ip(name), name.parse().ok()),
+            },
+        };
+        match host.filter(|ip| !ip.is_unspecified() && is_local(*ip)) {
+            _ if port.is_some_and(|port| port != socket.port()) => {}
+            Some(ip) if ip.is_ipv4() == socket.is_ipv4() => {
+                own.push(SocketAddr::new(ip, socket.port()));
+            }
+            Some(_) => {}
+            None => return vec![socket],
+        }
+    }
+    match own.is_empty() {
+        true => vec![socket],
+        false => own,
+    }
+}
+
+fn parse_ip(text: &str) -> Option<IpAddr> {
+    text.trim_matches(['[', ']']).parse().ok()
 }
 
 /// Returns the name of a site's file. The number preserves the order of the sites: the first one at an address handles
@@ -175,6 +227,25 @@ fn access_log(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn site_of_one_address_is_requested_there() {
+        for (socket, names, expected) in [
+            ("0.0.0.0:80", "127.0.0.2:80", "127.0.0.2:80"),
+            ("0.0.0.0:80", "127.0.0.2 [::1]:80", "127.0.0.2:80"),
+            ("[::]:80", "127.0.0.2:80 [::1]:80", "[::1]:80"),
+            ("0.0.0.0:80", "127.0.0.2:* 127.0.0.3:443", "127.0.0.2:80"),
+            ("0.0.0.0:80", "127.0.0.2:80 *:80", "0.0.0.0:80"),
+            ("0.0.0.0:80", "127.0.0.2:80 *:443", "127.0.0.2:80"),
+            // An address that this machine does not have.
+            ("0.0.0.0:80", "192.0.2.77:80", "0.0.0.0:80"),
+            ("127.0.0.1:80", "127.0.0.2:80", "127.0.0.1:80"),
+        ] {
+            let names: Vec<&str> = names.split(' ').collect();
+            let found = own_addresses(socket.parse().unwrap(), &names);
+            assert_eq!(found, [expected.parse().unwrap()], "{socket} {names:?}");
+        }
+    }
 
     #[test]
     fn file_names_are_ordered_and_plain() {

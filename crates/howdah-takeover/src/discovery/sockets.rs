@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::addresses::receives;
 use crate::plan::{ListenAddress, Listener};
 use crate::proc::socket_descriptors;
 
 /// The state `TCP_LISTEN` in `/proc/net/tcp`.
 const TCP_LISTEN: &str = "0A";
+/// The state of a UDP socket that is bound and not connected in `/proc/net/udp` (`TCP_CLOSE`).
+const UDP_BOUND: &str = "07";
 /// The flag `__SO_ACCEPTCON` in `/proc/net/unix`: the socket listens.
 const UNIX_LISTENS: u32 = 1 << 16;
 
@@ -17,6 +20,7 @@ const UNIX_LISTENS: u32 = 1 << 16;
 #[derive(Debug, Default)]
 pub struct ListeningSockets {
     by_inode: HashMap<u64, ListenAddress>,
+    udp: Vec<SocketAddr>,
 }
 
 impl ListeningSockets {
@@ -29,13 +33,30 @@ impl ListeningSockets {
         let tcp = table("tcp") + &table("tcp6");
         let mut by_inode: HashMap<u64, ListenAddress> = tcp
             .lines()
-            .filter_map(parse_tcp)
+            .filter_map(|line| parse_internet(line, TCP_LISTEN))
             .map(|(address, inode)| (inode, ListenAddress::Tcp(address)))
             .collect();
         let unix = table("unix");
         let unix = unix.lines().filter_map(parse_unix);
         by_inode.extend(unix.map(|(path, inode)| (inode, ListenAddress::Unix(path))));
-        ListeningSockets { by_inode }
+        let udp = table("udp") + &table("udp6");
+        let udp = udp
+            .lines()
+            .filter_map(|line| parse_internet(line, UDP_BOUND));
+        let udp = udp.map(|(address, _)| address).collect();
+        ListeningSockets { by_inode, udp }
+    }
+
+    /// Returns whether a program listens at the Unix socket of this path.
+    pub fn has_unix(&self, path: &Path) -> bool {
+        let mut addresses = self.by_inode.values();
+        addresses.any(|address| matches!(address, ListenAddress::Unix(own) if own == path))
+    }
+
+    /// Returns whether a program has a UDP socket because of which no other one can be bound to this address.
+    pub fn has_udp(&self, address: SocketAddr) -> bool {
+        let mut udp = self.udp.iter();
+        udp.any(|socket| receives(*socket, address) || receives(address, *socket))
     }
 
     /// Returns the listening sockets of a process in the order of their addresses, or `None` if its descriptors are not
@@ -69,10 +90,11 @@ pub fn socket_inodes(pid: u32) -> Option<Vec<u64>> {
     Some(socket_descriptors(pid).ok()?.into_keys().collect())
 }
 
-fn parse_tcp(line: &str) -> Option<(SocketAddr, u64)> {
+/// Parses a line of the tables of TCP and UDP. Returns `None` for a socket in another state.
+fn parse_internet(line: &str, wanted: &str) -> Option<(SocketAddr, u64)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (address, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
-    if *state != TCP_LISTEN {
+    if *state != wanted {
         return None;
     }
     let (ip, port) = address.split_once(':')?;
@@ -120,16 +142,19 @@ mod tests {
             )
         };
         let parsed = |address: &str| {
-            let (address, inode) = parse_tcp(&line(address)).unwrap();
+            let (address, inode) = parse_internet(&line(address), TCP_LISTEN).unwrap();
             assert_eq!(inode, 4711);
             address.to_string()
         };
         assert_eq!(parsed("0100007F:1F90"), "127.0.0.1:8080");
         assert_eq!(parsed("00000000:0050"), "0.0.0.0:80");
         assert_eq!(parsed("00000000000000000000000001000000:01BB"), "[::1]:443");
-        assert_eq!(parse_tcp(&line("0100007F:1F90").replace("0A", "01")), None);
+        assert_eq!(
+            parse_internet(&line("0100007F:1F90").replace("0A", "01"), TCP_LISTEN),
+            None
+        );
         let header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt";
-        assert_eq!(parse_tcp(header), None);
+        assert_eq!(parse_internet(header, TCP_LISTEN), None);
     }
 
     #[test]

@@ -272,4 +272,32 @@ mod tests {
         assert_eq!(requests, errors);
         assert!(count_tail(&directory.join("missing"), &[]).is_err());
     }
+
+    #[test]
+    fn log_that_howdah_has_created_is_not_counted() {
+        use crate::plan::{PlannedSite, ServerKind};
+        let directory = Scratch::new("switch-new-log");
+        let path = directory.join("access.log");
+        let site = PlannedSite {
+            name: "shop.test".to_owned(),
+            hosts: Vec::new(),
+            served_by: ServerKind::Nginx,
+            addresses: Vec::new(),
+            file: PathBuf::new(),
+            root: PathBuf::new(),
+            php: String::new(),
+            access_log: Some(path.clone()),
+            denied_paths: Vec::new(),
+        };
+        let plan = Plan {
+            sites: vec![site],
+            ..Plan::default()
+        };
+        let mut parts = LogPart::begin(&plan, &[]);
+        let line = |status: u16| format!("192.0.2.1 - - [x] \"GET / HTTP/1.1\" {status} 5\n");
+        directory.write("access.log", line(500).repeat(5));
+        parts.iter_mut().for_each(LogPart::end);
+        directory.write("access.log", line(500).repeat(5) + &line(200));
+        assert_eq!(count_tail(&path, &parts).unwrap(), (1, 0));
+    }
 }

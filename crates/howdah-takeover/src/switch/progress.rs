@@ -10,7 +10,7 @@ use howdah_os::output::write_stderr_line;
 use super::figures::{Baseline, share};
 use super::service;
 use super::state::SwitchState;
-use crate::plan::Plan;
+use crate::plan::{HTTP3_NOT_SWITCHED, Plan};
 
 /// Prints the progress of a switch.
 #[derive(Debug, Default)]
@@ -115,6 +115,13 @@ pub fn remaining_work(state: &SwitchState, plan: &Plan, directory: &Path) -> Vec
             )
         })
         .collect();
+    let mut findings = plan.findings.iter();
+    if let Some(found) = findings.find(|found| found.name == HTTP3_NOT_SWITCHED) {
+        lines.push(format!(
+            "{}: {}. {}",
+            found.name, found.message, found.remedy
+        ));
+    }
     lines.push(match state.is_managed() {
         true => format!(
             "{} starts Howdah when the machine starts; to return to the old servers, run `howdah takeover rollback --dir {directory}`",

@@ -297,12 +297,15 @@ impl OldResponses {
             if old == new || varies && new.is_some() {
                 continue;
             }
+            // Browsers ignore this header without TLS, where Howdah does not send it (RFC 6797, section 8.1).
+            let is_ignored =
+                *name == "strict-transport-security" && self.first().certificate.is_none();
             let shown = |value: &Option<String>| Some(format!("{name}: {}", value.as_ref()?));
             found.compare(
                 DifferenceName::SecurityHeaderDiffers,
                 &shown(old),
                 &shown(new),
-                old.is_none(),
+                old.is_none() || is_ignored,
             );
         }
     }

@@ -470,3 +470,31 @@ fn socket_of_both_families_is_switched_for_each_of_them() {
     assert_eq!(over_ipv6(), "old apache1");
     load.end().check_nothing_failed();
 }
+
+#[test]
+fn howdah_may_open_more_files_than_the_shell_of_the_administrator() {
+    let Some(machine) = Machine::start("switch-descriptors", 1) else {
+        return;
+    };
+    let switch = machine.command(&["switch", "--watch", "1s"]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "ulimit -Sn 300; exec \"$@\"", "sh"]);
+    shell.arg(switch.get_program()).args(switch.get_args());
+    let (code, _, messages) = howdah_test_support::process::run_to_exit(&mut shell);
+    assert_eq!(code, 0, "{messages}");
+    let limits = format!("/proc/{}/limits", machine.howdah().pid);
+    let limits = std::fs::read_to_string(limits).unwrap();
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let numbers: Vec<u64> = line
+        .into_iter()
+        .flat_map(str::split_whitespace)
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let [soft, hard] = numbers[..] else {
+        panic!("{limits}");
+    };
+    assert_eq!(soft, hard.min(65_536));
+    assert_eq!(machine.run(&["rollback"]).0, 0);
+}

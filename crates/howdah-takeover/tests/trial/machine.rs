@@ -83,7 +83,7 @@ impl Machine {
              include /etc/nginx/mime.types;\ndefault_type application/octet-stream;\n\
              client_body_temp_path @dir@/tmp/body;\nproxy_temp_path @dir@/tmp/proxy;\nfastcgi_temp_path @dir@/tmp/fcgi;\n\
              uwsgi_temp_path @dir@/tmp/uwsgi;\nscgi_temp_path @dir@/tmp/scgi;\ngzip on;\ngzip_types text/css;\n\
-             ssl_certificate @dir@/cert.pem;\nssl_certificate_key @dir@/key.pem;\n{servers}\n}}\n"
+             ssl_protocols TLSv1.2 TLSv1.3;\nssl_certificate @dir@/cert.pem;\nssl_certificate_key @dir@/key.pem;\n{servers}\n}}\n"
         );
         machine.write("nginx.conf", &nginx);
         let fpm = expand_placeholders("/usr/sbin/php-fpm{php}");

@@ -35,6 +35,25 @@ impl DeniedPattern {
         }
     }
 
+    /// Returns the pattern of a directory without the directories below it that `opened` names.
+    fn directory(url: &str, opened: &[String]) -> DeniedPattern {
+        let own = format!("{url}/");
+        let is_below = |other: &&String| other.len() > url.len() && other.starts_with(&own);
+        let opened: Vec<String> = opened
+            .iter()
+            .filter(is_below)
+            .map(|url| format!("{url}/"))
+            .collect();
+        let pattern = DeniedPattern::prefix(&own);
+        let test = move |path: &str| {
+            path.starts_with(&own) && !opened.iter().any(|opened| path.starts_with(opened))
+        };
+        DeniedPattern {
+            test: Box::new(test),
+            ..pattern
+        }
+    }
+
     /// Returns the pattern of a regular expression, which is compared with the whole path or with the last part of it.
     fn expression(expression: &str, below: &str, only_name: bool) -> Option<DeniedPattern> {
         let expression = compile_path(expression).ok()?;
@@ -123,14 +142,21 @@ pub fn apache_patterns(
     let htaccess = files
         .iter()
         .filter_map(|file| file.strip_suffix("/.htaccess"));
-    for directory in htaccess.take(MAX_HTACCESS_FILES) {
+    let read = |directory: &str| {
         let path = root
             .join(directory.trim_start_matches('/'))
             .join(".htaccess");
-        if let Ok(text) = read_regular(&path, MAX_HTACCESS_BYTES) {
-            let text = String::from_utf8_lossy(&text);
-            patterns.extend(htaccess_patterns(&text, directory));
-        }
+        let text = read_regular(&path, MAX_HTACCESS_BYTES).ok()?;
+        let lines = access_lines(&String::from_utf8_lossy(&text));
+        Some((directory.to_owned(), lines))
+    };
+    let files: Vec<(String, Vec<AccessLine>)> =
+        htaccess.take(MAX_HTACCESS_FILES).filter_map(read).collect();
+    let opens = |(_, lines): &&(String, Vec<AccessLine>)| opens_directory(lines);
+    let opened = files.iter().filter(opens).map(|(url, _)| url.clone());
+    let opened: Vec<String> = opened.collect();
+    for (directory, lines) in &files {
+        patterns.extend(htaccess_patterns(lines, directory, &opened));
     }
     patterns
 }
@@ -190,9 +216,15 @@ fn glob_expression(pattern: &str) -> String {
     expression + "$"
 }
 
-/// Returns what an `.htaccess` file in a directory denies to all clients.
-fn htaccess_patterns(text: &str, directory: &str) -> Vec<DeniedPattern> {
-    let mut patterns = Vec::new();
+/// A line of an `.htaccess` file that denies access to all clients, or grants it, if they send GET requests.
+struct AccessLine {
+    denies: bool,
+    /// Name and arguments of the `Files` or `FilesMatch` section that it is in.
+    files: Option<(String, Vec<String>)>,
+}
+
+fn access_lines(text: &str) -> Vec<AccessLine> {
+    let mut lines = Vec::new();
     let mut sections: Vec<(String, Vec<String>)> = Vec::new();
     for line in text.lines() {
         let line = line.trim().to_ascii_lowercase();
@@ -206,15 +238,47 @@ fn htaccess_patterns(text: &str, directory: &str) -> Vec<DeniedPattern> {
             sections.pop();
         } else if let Some(name) = first.strip_prefix('<') {
             sections.push((name.to_owned(), rest));
-        } else if line.starts_with("deny from all") || line.starts_with("require all denied") {
-            let files = sections.iter().rfind(|(name, _)| name.starts_with("files"));
-            patterns.extend(match files {
-                Some((name, args)) => section_pattern(name, args, Path::new("/"), directory),
-                None => Some(DeniedPattern::prefix(&format!("{directory}/"))),
-            });
+        } else if sections.iter().all(applies_to_get) {
+            let is = |text: &str| line.starts_with(text);
+            let denies = is("deny from all") || is("require all denied");
+            if denies || is("allow from all") || is("require all granted") {
+                let files = sections.iter().rfind(|(name, _)| name.starts_with("files"));
+                let files = files.cloned();
+                lines.push(AccessLine { denies, files });
+            }
         }
     }
-    patterns
+    lines
+}
+
+/// Returns whether the lines of a section apply to GET requests.
+fn applies_to_get((name, methods): &(String, Vec<String>)) -> bool {
+    let names_get = methods.iter().any(|method| method == "get");
+    match name.as_str() {
+        "limit" => names_get,
+        "limitexcept" => !names_get,
+        _ => true,
+    }
+}
+
+/// Returns whether a directory is open although one above it is denied.
+fn opens_directory(lines: &[AccessLine]) -> bool {
+    let mut of_directory = lines.iter().filter(|line| line.files.is_none()).peekable();
+    of_directory.peek().is_some() && of_directory.all(|line| !line.denies)
+}
+
+/// Returns what the `.htaccess` file in a directory denies. The files in `opened` open theirs again.
+fn htaccess_patterns(
+    lines: &[AccessLine],
+    directory: &str,
+    opened: &[String],
+) -> Vec<DeniedPattern> {
+    let pattern = |line: &AccessLine| match &line.files {
+        Some((name, args)) => section_pattern(name, args, Path::new("/"), directory),
+        None => Some(DeniedPattern::directory(directory, opened)),
+    };
+    let denials = lines.iter().filter(|line| line.denies);
+    denials.filter_map(pattern).collect()
 }
 
 #[cfg(test)]
@@ -240,12 +304,26 @@ mod tests {
     #[test]
     fn sections_of_htaccess_files_apply_to_their_directory() {
         let text = "<Files \"secret.txt\">\n  Require all denied\n</Files>\n<IfModule x>\n<FilesMatch \"\\.(bak|sql)$\">\nDeny from all\n</FilesMatch>\n</IfModule>\n";
-        let patterns = htaccess_patterns(text, "/app");
+        let patterns = htaccess_patterns(&access_lines(text), "/app", &[]);
         let denied = |path: &str| patterns.iter().any(|pattern| pattern.matches(path));
         assert!(denied("/app/secret.txt") && denied("/app/deep/x.sql"));
         assert!(!denied("/secret.txt") && !denied("/app/index.php"));
-        let all = htaccess_patterns("Order deny,allow\nDeny from all\n", "/private");
+        let lines = access_lines("Order deny,allow\nDeny from all\n");
+        let all = htaccess_patterns(&lines, "/private", &["/private/open".to_owned()]);
         assert_eq!(all[0].literal(), Some("/private/"));
+        assert!(all[0].matches("/private/x") && !all[0].matches("/private/open/x"));
+        assert!(opens_directory(&access_lines("Allow from all\n")));
+        assert!(!opens_directory(&lines));
+    }
+
+    #[test]
+    fn sections_for_other_methods_deny_no_page() {
+        let denies = |section: &str| {
+            let text = format!("<{section}>\nRequire all denied\n</X>\n");
+            !htaccess_patterns(&access_lines(&text), "", &[]).is_empty()
+        };
+        assert!(!denies("LimitExcept GET POST") && denies("LimitExcept POST"));
+        assert!(!denies("Limit PUT DELETE") && denies("Limit GET"));
     }
 
     #[test]

@@ -201,3 +201,20 @@ fn media_types_with_the_same_meaning_are_harmless() {
         );
     }
 }
+
+#[test]
+fn strict_transport_security_matters_only_over_tls() {
+    let with = |certificate: Option<Vec<u8>>, value: Option<&str>| ComparedResponse {
+        certificate,
+        security: vec![("strict-transport-security", value.map(str::to_owned))],
+        ..response(200, "x")
+    };
+    for (certificate, is_harmless) in [(None, true), (Some(vec![1]), false)] {
+        let old = with(certificate.clone(), Some("max-age=31536000"));
+        let found = compare(old, with(certificate, None), RequestPurpose::Content);
+        assert_eq!(
+            found,
+            [(DifferenceName::SecurityHeaderDiffers, is_harmless)]
+        );
+    }
+}

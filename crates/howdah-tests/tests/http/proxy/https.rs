@@ -1,4 +1,5 @@
-//! `https://`: a server receives requests only if its certificate is valid for its name.
+//! `https://`: a server receives requests only if its certificate is valid for its name. With `https+insecure://`, it may
+//! have any certificate, but has to speak TLS.
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
@@ -21,9 +22,15 @@ fn server_over_tls_gets_requests_if_its_certificate_is_valid() {
     let rule = |prefix: &str, server: String| {
         format!("[[site.rule]]\nprefix = \"/{prefix}\"\nproxy = \"https://{server}\"\n")
     };
+    let any = |prefix: &str, server: String| {
+        format!("[[site.rule]]\nprefix = \"/{prefix}\"\nproxy = \"https+insecure://{server}\"\n")
+    };
     let rules = [
+        any("any", format!("127.0.0.1:{}", stranger.at)),
+        any("any-plain", format!("127.0.0.1:{}", plain.at)),
         rule("good", format!("localhost:{}", app.at)),
         rule("name", format!("127.0.0.1:{}", app.at)),
+        rule("named", format!("127.0.0.1:{} name=localhost", app.at)),
         rule("stranger", format!("localhost:{}", stranger.at)),
         rule("plain", format!("localhost:{}", plain.at)),
     ];
@@ -47,7 +54,11 @@ fn server_over_tls_gets_requests_if_its_certificate_is_valid() {
         .send("GET /good/ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
         .expect("the request is sent");
     assert_eq!(socket.read_head().expect("a head").status, 101);
-    for prefix in ["name", "stranger", "plain"] {
+    for (prefix, node) in [("any", "stranger"), ("named", "app")] {
+        let answer = ask(at, &format!("GET /{prefix}/x HTTP/1.1"), "");
+        assert_eq!(answer.header("X-Of-Node"), Some(node), "{}", answer.text());
+    }
+    for prefix in ["name", "stranger", "plain", "any-plain"] {
         let answer = ask(at, &format!("GET /{prefix}/x HTTP/1.1"), "");
         let refused = (answer.status(), answer.header("Howdah-Error"));
         assert_eq!(refused, (503, Some("BackendDown")), "{prefix}");
