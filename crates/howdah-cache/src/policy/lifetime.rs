@@ -105,7 +105,10 @@ pub(super) fn freshness(
     if accel == Some(0) {
         return Err(Pass::NoLifetime);
     }
-    let date = field::first(fields, b"date").and_then(field::date);
+    // In a clean room, the server has just rendered the page itself. `Date` may be older nevertheless: Drupal keeps pages
+    // until their content changes, and repeats the header fields of the first response.
+    let date = field::first(fields, b"date").filter(|_| !clean);
+    let date = date.and_then(field::date);
     let explicit = accel.or_else(|| stated_lifetime(response, directives, is_targeted, date));
     let validator = field::first(fields, b"etag").is_some()
         || field::first(fields, b"last-modified")

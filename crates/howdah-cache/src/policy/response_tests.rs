@@ -235,6 +235,25 @@ fn section_4_2_3_age_counts_from_where_the_response_was_made() {
 }
 
 #[test]
+fn page_that_the_application_has_kept_is_as_new_as_its_render() {
+    let earlier = crate::field::http_date(NOW - 1_000_000);
+    let ended = crate::field::http_date(NOW - 400_000);
+    let kept = |lines: &[(&str, &str)]| {
+        let stored = ask(&wordpress(), 200, lines)?;
+        let freshness = *stored.freshness();
+        Ok::<_, Pass>((freshness.initial_age, freshness.lifetime))
+    };
+    let cc = ("Cache-Control", "max-age=600, public");
+    assert_eq!(kept(&[cc, ("Date", &earlier)]), Ok((0, 600_000)));
+    assert_eq!(
+        kept(&[cc, ("Date", &earlier), ("Age", "30")]),
+        Ok((30_000, 600_000))
+    );
+    let expired = kept(&[("Date", &earlier), ("Expires", &ended)]);
+    assert_eq!(expired, Err(Pass::NoLifetime));
+}
+
+#[test]
 fn section_4_2_4_and_rfc_5861_staleness_is_allowed_by_directive_or_configuration_and_forbidden_by_others()
  {
     let spans = |rules: &CacheRules, cc: &str| {
