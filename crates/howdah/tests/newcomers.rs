@@ -199,6 +199,16 @@ fn questions_about_php_are_answered_as_by_php() {
     ] {
         assert_eq!(howdah_php(words), php(words), "{words:?}");
     }
+    let scratch = Scratch::new("options-of-php");
+    let script = scratch.write("cron.php", "<?php echo json_encode($argv);");
+    let script = script.to_str().unwrap();
+    for words in [
+        &["-f", script, "--", "-x", "y"][..],
+        &["-q", script, "-q"],
+        &["-qf", script],
+    ] {
+        assert_eq!(howdah_php(words), php(words), "{words:?}");
+    }
     let scratch = Scratch::new("syntax");
     let bad = scratch.write("bad.php", "<?php echo(;");
     let missing = scratch.path("missing.php");

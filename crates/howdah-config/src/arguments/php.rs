@@ -54,6 +54,12 @@ pub struct PhpArguments {
         group = "question"
     )]
     pub run: Option<String>,
+    /// Run this script, like an argument without an option
+    #[arg(short = 'f', value_name = "FILE", group = "question")]
+    pub file: Option<PathBuf>,
+    /// Accepted like php's own -q, which has no effect either
+    #[arg(short = 'q', hide = true)]
+    pub quiet: bool,
     /// Print the version of PHP
     #[arg(short = 'v', long = "php-version", group = "question")]
     pub php_version: bool,
@@ -121,6 +127,7 @@ impl PhpArguments {
         words.push("--".into());
         match code {
             Some((_, own)) => words.extend(own.into_iter().map(OsString::from)),
+            None if self.file.is_some() => words.extend(self.file.iter().map(OsString::from)),
             None if self.script.is_empty() => words.push("-".into()),
             None => {}
         }
