@@ -97,6 +97,12 @@ fn sites_that_share_a_compiled_script_get_their_own_settings() {
         front.run(FrontRequest::get(&script)).text(),
         "100M /pool /pool"
     );
+    let access = dir.write(
+        "access.php",
+        "<?php $all = ini_get_all(); echo ini_get_all('core', true)['memory_limit']['access'], $all['upload_tmp_dir']['access'];",
+    );
+    let same = FrontRequest::get(&access).ini(IniKind::AdminValue, "memory_limit", "60M");
+    assert_eq!(front.run(same).text(), "44", "PHP_INI_SYSTEM");
     // Neither a site's php_value nor a script may change such a setting.
     let refused = dir.write(
         "b.php",

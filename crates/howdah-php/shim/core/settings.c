@@ -102,10 +102,31 @@ void howdah_settle_settings(void)
 	}
 }
 
+static zif_handler php_ini_get_all;
+
+/* ini_get_all(), without the bit. */
+static ZEND_NAMED_FUNCTION(ini_get_all)
+{
+	php_ini_get_all(INTERNAL_FUNCTION_PARAM_PASSTHRU);
+	if (Z_TYPE_P(return_value) != IS_ARRAY) {
+		return;
+	}
+	zval *directive;
+	ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(return_value), directive) {
+		zval *access = Z_TYPE_P(directive) == IS_ARRAY
+		                       ? zend_hash_str_find(Z_ARRVAL_P(directive), ZEND_STRL("access"))
+		                       : NULL;
+		if (access && Z_TYPE_P(access) == IS_LONG) {
+			Z_LVAL_P(access) &= ZEND_INI_ALL;
+		}
+	} ZEND_HASH_FOREACH_END();
+}
+
 static zend_result (*next_post_startup)(void);
 
 static zend_result keep_all_variable(void)
 {
+	php_ini_get_all = howdah_wrap_function("ini_get_all", ini_get_all);
 	zend_ini_entry *entry;
 	ZEND_HASH_FOREACH_PTR(EG(ini_directives), entry) {
 		keep_variable(entry);
