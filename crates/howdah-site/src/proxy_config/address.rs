@@ -154,14 +154,14 @@ fn split_tls_name(words: &str) -> Result<(Option<Box<str>>, String), ServerAddre
     let (mut name, mut others) = (None, Vec::new());
     for word in words.split_whitespace() {
         match word.strip_prefix("name=") {
-            Some(host) => name = Some(host.into()),
+            Some(host) => name = Some(host),
             None => others.push(word),
         }
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
-    let is_host = |host: &Box<str>| !host.is_empty() && host.chars().all(is_plain);
-    match name.as_ref().is_none_or(is_host) {
-        true => Ok((name, others.join(" "))),
+    let is_host = |host: &str| !host.is_empty() && host.chars().all(is_plain);
+    match name.is_none_or(is_host) {
+        true => Ok((name.map(Box::from), others.join(" "))),
         false => Err(ServerAddressError::TlsName),
     }
 }
