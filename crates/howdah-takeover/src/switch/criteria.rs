@@ -36,7 +36,7 @@ const SLOW_FOR: Duration = Duration::from_secs(60);
 pub struct Counters {
     /// Responses.
     pub requests: u64,
-    /// Those with a status of 500 or higher.
+    /// Those for which [`is_error`](super::figures::is_error) returns true.
     pub errors: u64,
     /// PHP processes that exited during a request.
     pub crashes: u64,
@@ -219,7 +219,7 @@ impl WatchRecord {
         let judged = requests >= MIN_REQUESTS && errors >= MIN_ERRORS;
         (judged && now > before + ALLOWED_ERROR_SHARE).then(|| {
             let message = format!(
-                "{errors} of {requests} responses within a minute ({:.1} %) had a status of 500 or higher; before the switch it was {:.1} %",
+                "{errors} of {requests} responses within a minute ({:.1} %) had the status 429, or 500 or higher; before the switch it was {:.1} %",
                 now * 100.0,
                 before * 100.0
             );

@@ -26,7 +26,7 @@ const ENOUGH_TIMES: usize = 100;
 pub struct Baseline {
     /// Requests in the last part of their access logs.
     pub logged_requests: u64,
-    /// Those of them with a status of 500 or higher.
+    /// Those of them for which [`is_error`] returns true.
     pub logged_errors: u64,
     /// The front pages that responded in every round, and are requested again during the watch.
     pub probes: Vec<Probe>,
@@ -45,7 +45,7 @@ pub struct WatchFigures {
     pub seconds: u64,
     /// Responses that Howdah has sent.
     pub requests: u64,
-    /// Those of them with a status of 500 or higher.
+    /// Those of them for which [`is_error`] returns true.
     pub errors: u64,
     /// PHP processes that crashed during a request.
     pub crashes: u64,
@@ -118,10 +118,15 @@ impl Baseline {
         Ok(())
     }
 
-    /// Returns the share of logged requests with a status of 500 or higher; 0 if nothing was logged.
+    /// Returns the share of errors among the logged requests; 0 if nothing was logged.
     pub fn error_share(&self) -> f64 {
         share(self.logged_errors, self.logged_requests)
     }
+}
+
+/// Returns whether a status means that the server did not do its work: it failed, or it let the client wait (429).
+pub fn is_error(status: u64) -> bool {
+    status >= 500 || status == 429
 }
 
 /// Returns `part` as a share of `whole`; 0 if `whole` is 0.
@@ -207,8 +212,8 @@ fn inode_and_length(path: &Path) -> Option<(u64, u64)> {
     Some((metadata.ino(), metadata.len()))
 }
 
-/// Counts the requests in the last part of a log, and those with a status of 500 or higher, without those in the parts
-/// that Howdah has written.
+/// Counts the requests in the last part of a log, and the errors among them, without those in the parts that Howdah has
+/// written.
 fn count_tail(path: &Path, of_howdah: &[LogPart]) -> io::Result<(u64, u64)> {
     let log = LogTail::read(path, LOG_TAIL_BYTES)?;
     let is_old = |offset: u64| {
@@ -219,7 +224,7 @@ fn count_tail(path: &Path, of_howdah: &[LogPart]) -> io::Result<(u64, u64)> {
     let lines = log.lines().filter(|(offset, _)| is_old(*offset));
     let statuses = lines.filter_map(|(_, line)| Some(request_and_status(line)?.1));
     Ok(statuses.fold((0, 0), |(requests, errors), status| {
-        (requests + 1, errors + u64::from(status >= 500))
+        (requests + 1, errors + u64::from(is_error(status.into())))
     }))
 }
 
@@ -241,8 +246,11 @@ mod tests {
     fn log_tail_is_counted_by_status() {
         let directory = Scratch::new("switch-log");
         let line = |status: u16| format!("192.0.2.1 - - [x] \"GET / HTTP/1.1\" {status} 5\n");
-        let small = directory.write("small", [line(200), line(502), line(404)].concat());
-        assert_eq!(count_tail(&small, &[]).unwrap(), (3, 1));
+        let small = directory.write(
+            "small",
+            [line(200), line(502), line(404), line(429)].concat(),
+        );
+        assert_eq!(count_tail(&small, &[]).unwrap(), (4, 2));
         // What Howdah appends is not counted, not even after a rotation.
         let mut parts = vec![LogPart {
             path: small.clone(),
@@ -258,7 +266,7 @@ mod tests {
         append(line(500).repeat(5));
         parts[0].end();
         append(line(200));
-        assert_eq!(count_tail(&small, &parts).unwrap(), (4, 1));
+        assert_eq!(count_tail(&small, &parts).unwrap(), (5, 2));
         parts[0].to = None;
         std::fs::rename(&small, directory.join("small.1")).unwrap();
         append(line(500).repeat(5));

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::criteria::Counters;
 use super::failure::{FailureName, SwitchFailure};
+use super::figures::is_error;
 use super::process::ProcessIdentity;
 use crate::plan::CONFIGURATION;
 use crate::trial::preview::{howdah_program, read_from};
@@ -207,11 +208,9 @@ fn counters(status: &Value) -> Counters {
     let mut counters = Counters::default();
     for (status, count) in pairs(&status["statuses"]) {
         counters.requests += count;
-        counters.errors += if status.as_u64() >= Some(500) {
-            count
-        } else {
-            0
-        };
+        if status.as_u64().is_some_and(is_error) {
+            counters.errors += count;
+        }
     }
     let failures = pairs(&status["failures"]).into_iter();
     let crashes = failures.filter(|(name, _)| name == "ChildDied");
@@ -316,12 +315,12 @@ mod tests {
     #[test]
     fn counters_are_added_up_from_the_status() {
         let status = json!({
-            "statuses": [[200, 90], [404, 5], [500, 3], [503, 2]],
+            "statuses": [[200, 89], [404, 5], [429, 1], [500, 3], [503, 2]],
             "failures": [["NotFound", 5], ["ChildDied", 2]],
         });
         let expected = Counters {
             requests: 100,
-            errors: 5,
+            errors: 6,
             crashes: 2,
         };
         assert_eq!(counters(&status), expected);

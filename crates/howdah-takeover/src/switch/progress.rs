@@ -74,7 +74,7 @@ pub fn baseline_text(baseline: &Baseline) -> String {
     let errors = match baseline.logged_requests {
         0 => "their access logs have no requests".to_owned(),
         requests => format!(
-            "{:.1} % of the last {requests} logged requests had a status of 500 or higher",
+            "{:.1} % of the last {requests} logged requests had the status 429, or 500 or higher",
             baseline.error_share() * 100.0
         ),
     };
@@ -90,7 +90,7 @@ pub fn baseline_text(baseline: &Baseline) -> String {
 pub fn watch_text(state: &SwitchState) -> String {
     let figures = &state.figures;
     format!(
-        "Howdah: {} responses, {:.1} % with a status of 500 or higher, {} crashes of PHP; front pages took {:.0} ms (p50), {:.0} ms (p99)",
+        "Howdah: {} responses, {:.1} % with the status 429, or 500 or higher, {} crashes of PHP; front pages took {:.0} ms (p50), {:.0} ms (p99)",
         figures.requests,
         share(figures.errors, figures.requests) * 100.0,
         figures.crashes,

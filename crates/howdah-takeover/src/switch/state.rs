@@ -48,7 +48,7 @@ pub enum Phase {
 pub enum RollbackReason {
     /// Howdah did not become ready.
     RolledBackStart,
-    /// The share of responses with a status of 500 or higher is higher than before.
+    /// The share of responses with the status 429, or of 500 or higher, is higher than before.
     RolledBackErrors,
     /// The front page of a site failed in several rounds in a row.
     RolledBackProbes,
