@@ -269,7 +269,7 @@ fn php_program(
     if php.pool.is_some() {
         mistake("command: remove --pool: a job runs the PHP of the command line; use -c and -d for other settings".to_owned());
     }
-    if php.code().is_none() && php.script.is_empty() {
+    if php.reads_script_from_input() {
         mistake("command: `php` needs a script, or -r with code".to_owned());
     }
     // A missing program has already been reported.

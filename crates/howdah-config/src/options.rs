@@ -302,7 +302,7 @@ options! {
             "Useful on a disk that a database also uses.";
         "memory": OptionKind::SizeOrAuto(16 * M, T), "auto" => server!(memory),
             "The maximum memory of the HTTP server (the front), not counting `cache.memory` and the memory of PHP. When more than half of it is used, the request bodies and responses of slow clients are moved to files. When all of it is used, Howdah disconnects clients that occupy much memory without reading their responses (`ClientTooSlow`), and new requests get 503 `MemoryLimit`. `auto` is a quarter of the memory of the machine or container, but at least 64 MiB. If `ulimit -v` limits the address space of the process, `auto` is at most half of that limit.",
-            "Useful in containers, to leave PHP more or less of the memory.";
+            "Useful in containers, to leave more or less memory for PHP.";
         "spill_directory": OptionKind::Path, "/var/tmp" => server!(buffers.directory),
             "The directory for the temporary files of request bodies and responses. The files have no names, so you do not see them in the directory.",
             "Useful with a read-only root file system, or for a faster disk.";
@@ -355,7 +355,7 @@ options! {
             "`on`: Howdah refuses a client without a certificate during the handshake. `optional`: Howdah accepts such a client, and PHP decides what it may do.",
             "Use `optional` if a part of the site is public.";
         "ticket_keys": OptionKind::Path, "",
-            "A file with keys for session tickets, of 48 random bytes each. The first key encrypts new tickets. Without the file, Howdah creates keys and changes them every six hours.",
+            "A file with the keys for session tickets. Each key is 48 random bytes. The first key encrypts new tickets. Without the file, Howdah creates keys and changes them every six hours.",
             "Useful for several hosts behind one address.";
     }
     "acme" ANY {
@@ -500,7 +500,7 @@ options! {
             "Whether Howdah keeps idle connections open for one second to reuse them. Each idle connection occupies a process, so Howdah does this only if it knows the number of processes. A connection that has carried a request body is never reused.",
             "Use `off` for scripts that continue to work after `fastcgi_finish_request()`.";
         "read_timeout": OptionKind::TimeOrOff(10, DAY), "off" => pool!(FastCgi.read_timeout, Pool.client.read_timeout),
-            "How long a backend may send nothing while Howdah waits for its response. After that, the client gets 504 `BackendTimeout`.", "Useful for backends that hang without exiting.";
+            "How long a backend may stay silent while Howdah waits for its response. After that, the client gets 504 `BackendTimeout`.", "Useful for backends that hang without exiting.";
     }
     "site" ANY {
         "name": OptionKind::Text, "", "The name in logs and in the status. The default is the site's first host.", "Useful for sites without hosts.";
@@ -535,7 +535,7 @@ options! {
             "Patterns (globs) of URL paths. Howdah sends the files at these paths even if it would otherwise refuse them as dotfiles, backups or source code.", "Useful for downloads of source code. You do not need it for `/.well-known/`.";
         "sendfile": OptionKind::Pairs, "",
             "`[site.sendfile]`: directories with files that Howdah sends when a script asks for it. With `\"/protected/\" = \"/srv/files\"`, a script that sets one of these headers makes Howdah send a file of `/srv/files`: `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
-            "Useful for downloads for which PHP only checks whether the visitor may have the file.";
+            "Useful for downloads where PHP only checks whether the visitor may have the file.";
         // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit that administrators
         // intend to set; nginx's limit of 1 MB in front of it is a well-known trap.
         "max_body_size": OptionKind::SizeOrOff(1, 1 << 50), "1G",
@@ -560,7 +560,7 @@ options! {
         "cache_grace": OptionKind::Time(0, DAY), "10s" => cache!(rules.grace),
             "How long Howdah still serves a stored page after its lifetime has ended, while it renders a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Useful for slow pages.";
         "cache_stale_if_error": OptionKind::Time(0, 30 * DAY), "1h" => cache!(rules.stale_if_error),
-            "How long Howdah still serves a stored page after its lifetime has ended, if PHP fails to render a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Raise it if repairing a broken site may take you longer.";
+            "How long Howdah still serves a stored page after its lifetime has ended, if PHP fails to render a new one. The page's own `Cache-Control` can set another time, or forbid it; with `cache = \"rfc\"`, only `Cache-Control` counts.", "Raise it if you may need more time than this to repair a broken site.";
         "cache_ignore_cookies": OptionKind::Texts, "" => cache!(rules.ignore_cookies),
             "Cookies that do not change any page. A `*` at the end of a name stands for any ending. Any other unknown cookie bypasses the cache (`UnknownCookie`).",
             "Useful for consent banners and similar scripts.";
@@ -652,7 +652,7 @@ options! {
         "proxy": OptionKind::Texts, "",
             "Passes the request to another server: `http://127.0.0.1:3000`, `https://HOST`, `https+insecure://HOST` (with any certificate), `h2c://HOST:PORT` or `unix:/path`. WebSocket connections are passed on, too. If you name several servers, each request goes to the least busy one. `weight=N` may follow an address, and so may `name=HOST`, the name for TLS if it differs from the address.",
             "Useful if a part of the site is a Node, Go or Reverb application. See proxy.md.";
-        "proxy_timeout": OptionKind::Time(10, DAY), "60s", "How long the server of `proxy` may send nothing. After that, the client gets 504 `BackendTimeout`, or the response is cut off if it has already begun. Time in which Howdah waits for a slow client does not count.", "Raise it for servers that take long to respond.";
+        "proxy_timeout": OptionKind::Time(10, DAY), "60s", "How long the server in `proxy` may stay silent. After that, the client gets 504 `BackendTimeout`, or the response is cut off if it has already begun. Time in which Howdah waits for a slow client does not count.", "Raise it for servers that take long to respond.";
         "proxy_health": OptionKind::Text, "",
             "A path such as `/up`, which Howdah requests from each server every five seconds. A server that does not respond with 2xx or 3xx gets no other requests.", "Useful with several servers.";
         "authorizer": OptionKind::Text, "",

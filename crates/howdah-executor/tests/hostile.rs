@@ -83,7 +83,7 @@ fn process_of_others_is_never_signalled_on_a_zygotes_report() {
         let (pool, log) = pool(config, vec![(ZygoteReport::Spawned { child, pid }, fd)]);
         on_front(async {
             let complaint = log.wait_for("ZygoteProtocolError");
-            assert!(complaint.contains("kills it"), "{complaint}");
+            assert!(complaint.contains("is killed"), "{complaint}");
             get(&pool, "/hang").await.unwrap_err();
             assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
         });

@@ -128,11 +128,16 @@ impl PhpArguments {
         match code {
             Some((_, own)) => words.extend(own.into_iter().map(OsString::from)),
             None if self.file.is_some() => words.extend(self.file.iter().map(OsString::from)),
-            None if self.script.is_empty() => words.push("-".into()),
+            None if self.reads_script_from_input() => words.push("-".into()),
             None => {}
         }
         words.extend(self.script.iter().map(OsString::from));
         words
+    }
+
+    /// Returns whether neither code nor a script is named, so the script is read from standard input.
+    pub fn reads_script_from_input(&self) -> bool {
+        self.code().is_none() && self.file.is_none() && self.script.is_empty()
     }
 
     /// Returns the code that runs instead of a script, with its arguments.

@@ -57,6 +57,8 @@ pub struct Balance<C> {
     pub max_busy: u32,
     /// The backend at which the search begins, so equals take turns.
     next_backend: usize,
+    /// How many more times in a row the search begins there: the weight of the backend.
+    turns_left: u32,
     keep: bool,
     /// Whether a supervisor starts and ends the programs behind the backends ([`Balance::set_supervised`]).
     supervised: bool,
@@ -76,6 +78,7 @@ impl<C> Balance<C> {
             total_waited: 0,
             max_busy: 0,
             next_backend: 0,
+            turns_left: weights.first().copied().unwrap_or(1),
             keep,
             supervised: false,
         }
@@ -230,7 +233,7 @@ impl<C> Balance<C> {
         }
         let backend = best?;
         if !self.supervised {
-            self.next_backend = (backend + 1) % count;
+            self.take_turn(backend);
         }
         let member = &mut self.backends[backend];
         let full = member.busy + member.kept_count >= member.limit.now;
@@ -248,6 +251,16 @@ impl<C> Balance<C> {
             backend,
             connection,
         })
+    }
+
+    /// Records that this backend was chosen.
+    fn take_turn(&mut self, chosen: usize) {
+        if chosen == self.next_backend && self.turns_left > 1 {
+            self.turns_left -= 1;
+            return;
+        }
+        self.next_backend = (chosen + 1) % self.backends.len();
+        self.turns_left = self.backends[self.next_backend].weight;
     }
 
     /// Returns a grant of another backend with room, for a request that cannot go to `but` now.

@@ -76,6 +76,19 @@ fn equally_busy_backends_take_turns() {
 }
 
 #[test]
+fn idle_backends_take_turns_as_often_as_their_weights_say() {
+    let mut table = BalanceFixture::new(&[1, 3], Some(100));
+    let order: Vec<usize> = (0..8)
+        .map(|_| {
+            let (backend, _) = table.granted(0);
+            table.release(0, backend, None);
+            backend
+        })
+        .collect();
+    assert_eq!(order, [0, 1, 1, 1, 0, 1, 1, 1]);
+}
+
+#[test]
 fn backend_limit_holds_and_other_requests_wait_in_order() {
     let mut table = BalanceFixture::new(&[1], Some(2));
     table.granted(0);

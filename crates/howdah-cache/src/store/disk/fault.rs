@@ -35,11 +35,11 @@ pub enum DiskFault {
     DescriptionTooLong,
     /// Purges cannot be recorded on disk. The record was removed, so the cache will be empty at the next start.
     JournalFailed,
-    /// The record of purges is damaged or has another version, so the cache began empty.
+    /// The record of purges is damaged or has another format version, so the cache started empty.
     JournalCorrupt,
-    /// The machine stopped before the cache was closed, so the cache began empty.
+    /// The machine stopped before the cache was closed, so the cache started empty.
     MachineStopped,
-    /// The clock shows an earlier time than the one at which pages were stored, so the cache began empty.
+    /// The clock shows an earlier time than the one at which pages were stored, so the cache started empty.
     ClockWentBack,
 }
 

@@ -191,7 +191,7 @@ pub fn processors(run: &Run) -> String {
     };
     figure(
         "Use of the processors",
-        "The unit is cores. If the load tester uses nearly one core per thread, it limits the figures.",
+        "The unit is cores. If the load tester uses nearly one core per thread, the load tester is the bottleneck.",
         &keys,
         &drawing,
     )
