@@ -141,7 +141,7 @@ pub enum HowdahCommand {
         Examples:\n  howdah php wp-cron.php\n  \
         howdah php --config /etc/howdah/howdah.toml artisan queue:work"
     )]
-    Php(PhpArguments),
+    Php(Box<PhpArguments>),
     /// Compile an application's PHP files into opcache's file cache, for a container image.
     #[command(after_help = "Example:\n  \
         howdah warm /app -d opcache.file_cache=/var/cache/howdah/opcache")]

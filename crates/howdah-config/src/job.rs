@@ -254,7 +254,7 @@ fn php_program(
         Ok(CommandLineArguments {
             command: Some(HowdahCommand::Php(php)),
             ..
-        }) => php,
+        }) => *php,
         Ok(_) => return None,
         Err(why) => {
             let why = why.to_string();
