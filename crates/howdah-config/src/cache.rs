@@ -344,7 +344,7 @@ fn check_vary_cookies(section: &ConfigSection<'_>, cache: &CacheConfig) {
         } else if rules.ignores_cookie(name) {
             "is also a cookie that the page cache ignores"
         } else if rules.is_cookie_of_fragments(name) {
-            "is also a cookie that only fragments read"
+            "is listed as a cookie that only fragments read, so pages cannot vary by it"
         } else {
             continue;
         };

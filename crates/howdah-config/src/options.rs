@@ -534,7 +534,7 @@ options! {
         "expose": OptionKind::Texts, "",
             "Patterns (globs) of URL paths. Howdah sends the files at these paths even if it would otherwise refuse them as dotfiles, backups or source code.", "Useful for downloads of source code. You do not need it for `/.well-known/`.";
         "sendfile": OptionKind::Pairs, "",
-            "`[site.sendfile]`: directories with files that Howdah sends when a script asks for it. With `\"/protected/\" = \"/srv/files\"`, a script that sets one of these headers makes Howdah send a file of `/srv/files`: `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
+            "`[site.sendfile]`: directories with files that Howdah sends when a script asks for them. With `\"/protected/\" = \"/srv/files\"`, a script that sets one of these headers makes Howdah send a file of `/srv/files`: `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
             "Useful for downloads where PHP only checks whether the visitor may have the file.";
         // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit that administrators
         // intend to set; nginx's limit of 1 MB in front of it is a well-known trap.

@@ -272,7 +272,7 @@ impl Failure {
                     "the backend closed the connection without a response: its process died or was stopped".into()
                 }
                 ExecError::BackendTimeout => {
-                    "the backend sent or read nothing within its timeout (read_timeout or proxy_timeout), or it read nothing for a minute".into()
+                    "the backend neither sent nor read anything within its timeout (read_timeout or proxy_timeout), or read nothing for a minute".into()
                 }
                 ExecError::BackendInvalid { message } => {
                     format!("the backend's response is not valid HTTP: {message}").into()

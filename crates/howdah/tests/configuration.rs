@@ -1043,7 +1043,7 @@ fn pages_vary_only_by_cookies_that_identify_no_visitor() {
         ),
         (
             "cache_vary_cookies = \"cart\"\n[site.esi]\npaths = \"/a\"\ncookies = \"cart\"\n",
-            "`cart` is also a cookie that only fragments read",
+            "`cart` is listed as a cookie that only fragments read",
         ),
         (
             "cache_vary_cookies = [\"a\", \"b\", \"c\", \"d\", \"e\"]\n",

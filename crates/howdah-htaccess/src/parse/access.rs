@@ -186,7 +186,7 @@ impl FileParser<'_> {
             | "dbd-group" | "dbd-login" | "dbd-logout" => {
                 self.file.notes.push(refusing(note(
                     line,
-                    "is not supported: no client meets this requirement",
+                    "is not supported, so Howdah treats it as a requirement that no client meets",
                 )));
                 Requirement::Unknown
             }

@@ -206,7 +206,7 @@ pub fn compare(page: &Object, status: u16, fields: &[OwnedHeader], body: &[u8]) 
             // Writing to a string cannot fail.
             let _ = write!(
                 text,
-                "the body differs from byte {} on (line {}): {} bytes of the stored page, {} bytes of the fresh one",
+                "the bodies differ, starting at byte {} (line {}): {} bytes of the stored page, {} bytes of the fresh one",
                 place.first, place.line, place.stored_bytes, place.fresh_bytes
             );
             CheckFinding::Different(text)

@@ -70,7 +70,7 @@ fn write_server(out: &mut String, server: &RunningServer) {
         server.pid,
         server.configuration.display()
     );
-    let _ = writeln!(out, "      listens at {}", addresses.join(", "));
+    let _ = writeln!(out, "      listens on {}", addresses.join(", "));
     if let Some(notes) = &server.loaded.notes {
         let counts = server.loaded.directives;
         let _ = writeln!(

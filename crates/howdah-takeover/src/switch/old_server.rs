@@ -83,7 +83,7 @@ fn start(
     match (ended, done) {
         (Some(status), _) => Err(failed(format!("it exited ({status})"))),
         (None, true) => Ok(()),
-        (None, false) => Err(failed("it does not listen at its addresses".to_owned())),
+        (None, false) => Err(failed("it does not listen on its addresses".to_owned())),
     }
 }
 

@@ -239,7 +239,7 @@ fn of_kind(name: DifferenceName, request: ExplainedRequest<'_>) -> Explanation {
         ),
         DifferenceName::RangeDiffers => (
             "The servers send different parts of the file.",
-            "Report it with the URL, if the file has not changed during the trial.",
+            "If the file did not change during the trial, report this as a bug, with the URL.",
         ),
         DifferenceName::CompressionDiffers => (
             "The old server compresses this type, and Howdah does not.",

@@ -407,7 +407,7 @@ fn lines_without_effect_are_named_at_the_start_by_check_and_once_in_the_log() {
         .start();
     let lines = [
         "site/.htaccess:3: `Deny from example.org`: host names are not looked up",
-        "staff/.htaccess:2: `Require ldap-user ann`: is not supported: no client meets this requirement",
+        "staff/.htaccess:2: `Require ldap-user ann`: is not supported, so Howdah treats it as a requirement that no client meets",
     ];
     let log = fixture.howdah.process.log();
     for line in lines {

@@ -75,7 +75,7 @@ fn dry_run_serves_nothing_and_counts_what_would_have_been_wrong() {
     assert_eq!(checks(&fixture, "different"), 1);
     let line = fixture.wait_for_log(&[
         "DryRunDiffers",
-        "/page.php: the body differs from byte 16 on (line 2)",
+        "/page.php: the bodies differ, starting at byte 16 (line 2)",
     ]);
     assert!(
         line.contains("2 bytes of the stored page, 2 bytes of the fresh one"),
@@ -122,7 +122,7 @@ fn shadow_finds_what_the_cache_could_not_see_and_heals_it() {
     });
     fixture.wait_for_log(&[
         "ShadowDiffers",
-        "/page.php: the body differs from byte 16 on (line 2)",
+        "/page.php: the bodies differ, starting at byte 16 (line 2)",
     ]);
     fixture.wait("the fresh page is served", |f| hit(f).contains("24.99"));
     assert_eq!(checks(&fixture, "different"), 1);

@@ -240,7 +240,7 @@ impl InheritedSockets {
         // The socket exists, but an earlier address has taken it.
         if let Some(taken) = self.sockets.iter().find(|socket| fits(&socket.bound)) {
             return format!(
-                "SocketMissing: {taken} already serves another `listen`; remove {address}, or pass a socket for each of them (BindIPv6Only=ipv6-only in {})",
+                "SocketMissing: {taken} is already used for another address in `listen`; remove {address}, or pass a separate socket for each address (BindIPv6Only=ipv6-only in {})",
                 taken.unit()
             );
         }

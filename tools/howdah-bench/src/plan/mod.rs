@@ -339,7 +339,7 @@ impl Plan {
             return impossible("page loads need a closed loop");
         };
         if !self.connection.protocol.is_multiplexed() || parts < 2 {
-            return impossible("a page load has several targets, over HTTP/2 or HTTP/3");
+            return impossible("a page load needs at least two targets, and HTTP/2 or HTTP/3");
         }
         let visitors = concurrency / parts;
         if self.connection.streams != parts
@@ -352,7 +352,7 @@ impl Plan {
         }
         let value = |text: &String| RequestTemplate::new(text.as_str()).is_field_value();
         if !load.priorities.iter().all(value) {
-            return impossible("a priority is not a valid header value");
+            return impossible("one of the priorities is not a valid header value");
         }
         Ok(())
     }

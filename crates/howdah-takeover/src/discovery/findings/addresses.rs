@@ -40,7 +40,7 @@ pub fn report(
                     "the configuration of {} has sites at {address}, where it does not listen now",
                     server.display()
                 ),
-                "Reload the server if its configuration has changed. Howdah will listen at this address.",
+                "Reload the server if its configuration has changed. Howdah will listen on this address.",
             ),
         }
     }
@@ -107,7 +107,7 @@ fn report_unused(used: &[(usize, SocketAddr)], servers: &[FoundServer], findings
                 findings.push(finding(
                     Severity::Risk,
                     "ListenerWithoutSite",
-                    format!("{} listens at {socket}, where Howdah has no site", found.display()),
+                    format!("{} listens on {socket}, where Howdah has no site", found.display()),
                     "Find out what it serves there: a mail or TCP proxy (`mail`, `stream`) remains with the old server.",
                 ));
             }
@@ -139,7 +139,7 @@ fn report_others(
             findings.add(
                 Severity::Note,
                 "OtherServer",
-                format!("{owner} listens at {address}, and is not taken over"),
+                format!("{owner} listens on {address}, and is not taken over"),
                 "",
             );
         }

@@ -145,7 +145,7 @@ fn join_fleet(
 fn report_fleet(log: &ErrorLog, news: &FleetEvent) {
     match news {
         FleetEvent::Unreachable(why) => {
-            let message = format!("fleet: {why}; no stored page is served");
+            let message = format!("fleet: {why}; until this is resolved, no stored page is served");
             log.problem(LogLevel::Warning, "FleetUnreachable", &message);
         }
         FleetEvent::Silent(names) => {
