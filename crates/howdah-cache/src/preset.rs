@@ -70,7 +70,7 @@ pub enum FormBody<'a> {
     Multipart {
         /// The boundary that the request's `Content-Type` names.
         boundary: &'a [u8],
-        /// The body.
+        /// The whole body, from the first boundary to the last.
         text: &'a [u8],
     },
     /// A body that was not inspected.

@@ -352,7 +352,7 @@ fn site(
     // read afterwards.
     if section.is_on("recognise")
         && site.htaccess == HtaccessMode::On
-        && htaccess::decides(&site.root) == Some(true)
+        && htaccess::routes(&site.root) == Some(true)
     {
         leave_routes_to_files(&mut site);
     }

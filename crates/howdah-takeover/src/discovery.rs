@@ -1,7 +1,8 @@
 //! `howdah takeover plan`: finds the servers of this machine, and writes Howdah's configuration for their sites.
 //!
 //! - [`processes`], [`sockets`], [`servers`], [`command`]: what runs, and with which configuration.
-//! - [`imports`], [`php`], [`combination`], [`addresses`], [`unswitched`], [`proxied`]: one configuration of Howdah for all of it.
+//! - [`imports`], [`php`], [`combination`], [`addresses`], [`unswitched`], [`proxied`]: one configuration of Howdah for
+//!   all of it.
 //! - [`sites`], [`denied`], [`files`]: what the other commands need to know of each site.
 //! - [`findings`], [`check`]: what the owner of the machine should know.
 //! - [`staging`], [`report`]: the directory of the takeover, and the table that is printed.

@@ -24,8 +24,8 @@ static bool unread_ends_script = true;
 
 /* ---- SAPI ---- */
 
-/* Writes as sapi_cli_ub_write() does. If whoever shares the descriptor has made it non-blocking, the function waits until
- * the reader has made room. */
+/* Writes all bytes, like sapi_cli_ub_write(). Another process can make standard output non-blocking, because it shares the
+ * descriptor. The function then waits until there is room. */
 static size_t ub_write(const char *bytes, size_t len)
 {
 	size_t done = 0;

@@ -30,7 +30,8 @@ pub fn of_request(
     site: &Site,
     request: &RequestHead,
     client: &Client<'_>,
-    (form, reports_effects): (FormBody<'_>, bool),
+    form: FormBody<'_>,
+    reports_effects: bool,
 ) -> Option<WriteInvalidation> {
     if !may_write(part, request) {
         return None;

@@ -131,14 +131,14 @@ pub(super) fn adapt_to_version(
     http2: bool,
 ) -> Request<()> {
     let mut request = template.clone();
-    let named = request.headers_mut().entry(header::HOST);
-    let host = named.or_insert_with(|| server.host()).clone();
+    let headers = request.headers_mut();
+    headers.entry(header::HOST).or_insert_with(|| server.host());
     if !http2 {
         return request;
     }
+    let host = headers.remove(header::HOST);
     *request.version_mut() = http::Version::HTTP_2;
-    request.headers_mut().remove(header::HOST);
-    let authority = host.to_str().ok();
+    let authority = host.as_ref().and_then(|host| host.to_str().ok());
     let path = request
         .uri()
         .path_and_query()

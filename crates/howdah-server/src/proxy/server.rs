@@ -99,11 +99,13 @@ impl UpstreamServer {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// Returns the `Host` of requests that name none: the server's own address.
+    /// Returns the value of `Host` for requests that have none, such as health checks: the name in `name=`, or the
+    /// server's own address.
     pub(super) fn host(&self) -> HeaderValue {
-        let host = match &self.at.address {
-            BackendAddress::Unix(_) => "localhost".to_owned(),
-            address => address.to_string(),
+        let host = match (&self.at.tls_name, &self.at.address) {
+            (Some(name), _) => name.to_string(),
+            (None, BackendAddress::Unix(_)) => "localhost".to_owned(),
+            (None, address) => address.to_string(),
         };
         HeaderValue::try_from(host).unwrap_or(HeaderValue::from_static("localhost"))
     }
@@ -236,6 +238,18 @@ impl Drop for BusyGuard {
 mod tests {
     use super::*;
     use howdah_site::proxy_config::address;
+
+    #[test]
+    fn requests_without_a_host_name_the_server() {
+        for (text, host) in [
+            ("https://127.0.0.1:8443 name=shop.example", "shop.example"),
+            ("http://[::1]:3000", "[::1]:3000"),
+            ("unix:/run/app.sock", "localhost"),
+        ] {
+            let at = address::parse(text).unwrap().remove(0).at;
+            assert_eq!(UpstreamServer::new(at, None).host(), host);
+        }
+    }
 
     #[test]
     fn server_health_changes_are_reported_once() {

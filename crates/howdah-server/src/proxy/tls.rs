@@ -1,6 +1,6 @@
 //! TLS to servers (`https://`). A server's certificate has to be valid for the host of the address, or for the name in
-//! `name=`, and signed by an authority that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` select others). With `https+insecure://`, every
-//! certificate is accepted.
+//! `name=`, and signed by an authority that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` select others). With
+//! `https+insecure://`, every certificate is accepted.
 
 use std::io;
 use std::sync::{Arc, LazyLock};

@@ -127,7 +127,7 @@ impl<'a> BypassContext<'a> {
         };
         let reports_effects = self.ctx.service().executor(target).reports_effects();
         *self.effects.request_write() =
-            write::of_request(self.part, site, request, client, (form, reports_effects));
+            write::of_request(self.part, site, request, client, form, reports_effects);
     }
 
     /// Returns a value that the run holds until nothing runs for the request any more. Only then has everything been

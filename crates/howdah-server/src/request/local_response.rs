@@ -115,11 +115,7 @@ fn https_redirect_head(ctx: RequestContext<'_>) -> ResponseHead {
 
 /// Returns the first name of the site, or the address of the connection if the site has no name.
 fn own_name(ctx: RequestContext<'_>) -> Vec<u8> {
-    let mut hosts = ctx.site.config().hosts.iter();
-    let first = hosts.find_map(|host| match host {
-        HostPattern::Exact(name) => Some(name.clone()),
-        HostPattern::Below(_) => None,
-    });
+    let first = HostPattern::first_name(&ctx.site.config().hosts).map(str::to_owned);
     let address = || ctx.conn.local.map(|local| url_host(local.ip()));
     first.or_else(address).unwrap_or_default().into_bytes()
 }

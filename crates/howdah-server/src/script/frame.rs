@@ -274,20 +274,10 @@ fn add_address_variables(
 /// full name. Returns `None` if there is no such name.
 fn site_name_for<'h>(hosts: &'h [HostPattern], asked: &'h [u8]) -> Option<&'h [u8]> {
     let bare = asked.strip_suffix(b".").unwrap_or(asked);
-    let is_asked = |host: &HostPattern| match host {
-        HostPattern::Exact(name) => bare.eq_ignore_ascii_case(name.as_bytes()),
-        HostPattern::Below(suffix) => {
-            let at = bare.len().checked_sub(suffix.len()).filter(|at| *at > 0);
-            at.is_some_and(|at| bare[at..].eq_ignore_ascii_case(suffix.as_bytes()))
-        }
-    };
-    if hosts.iter().any(is_asked) {
-        return Some(asked);
+    match hosts.iter().any(|host| host.is_for(bare)) {
+        true => Some(asked),
+        false => HostPattern::first_name(hosts).map(str::as_bytes),
     }
-    hosts.iter().find_map(|host| match host {
-        HostPattern::Exact(name) => Some(name.as_bytes()),
-        HostPattern::Below(_) => None,
-    })
 }
 
 fn add_header_variables(

@@ -240,6 +240,14 @@ impl HostPattern {
         })
     }
 
+    /// Returns the first of these patterns that is a full name.
+    pub fn first_name(hosts: &[HostPattern]) -> Option<&str> {
+        hosts.iter().find_map(|host| match host {
+            HostPattern::Exact(name) => Some(name.as_str()),
+            HostPattern::Below(_) => None,
+        })
+    }
+
     /// Returns whether the pattern matches this name, which has no port.
     pub fn is_for(&self, name: &[u8]) -> bool {
         match self {

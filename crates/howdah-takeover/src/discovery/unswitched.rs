@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use howdah_import::target::TomlValue;
+use howdah_import::target::{TomlTable, TomlValue};
 
 use super::combination::CombinedConfiguration;
 use super::findings::{Findings, finding};
@@ -12,22 +12,24 @@ use super::imports::texts;
 use super::sockets::ListeningSockets;
 use crate::plan::{Finding, HTTP3_NOT_SWITCHED, Severity};
 
+const UNIX_SOCKET_NOT_SWITCHED: &str = "UnixSocketNotSwitched";
+
 /// Removes these addresses, with a finding for each. A site without another address keeps them, and prevents the switch.
 pub fn remove(
     all: &mut CombinedConfiguration,
     sockets: &ListeningSockets,
     findings: &mut Findings,
 ) {
-    let has_site_of_its_own = |listens: &[String]| {
+    let keeps_an_address = |listens: &[String]| {
         let mut kept = listens.iter().filter_map(|listen| kept(listen, sockets));
         listens.is_empty() || kept.next().is_some()
     };
     let top = texts(&all.config.top, "listen").to_vec();
-    if has_site_of_its_own(&top) {
+    if keeps_an_address(&top) {
         set(&mut all.config.top, &top, sockets);
     }
     for (table, site) in all.config.sites.iter_mut().zip(&mut all.sites) {
-        if !has_site_of_its_own(&site.listens) {
+        if !keeps_an_address(&site.listens) {
             findings.push(without_other_address(&site.listens).of_site(&site.name));
             continue;
         }
@@ -44,11 +46,7 @@ pub fn remove(
 }
 
 /// Sets the addresses of a table that remain, if some do not.
-fn set(
-    table: &mut howdah_import::target::TomlTable,
-    listens: &[String],
-    sockets: &ListeningSockets,
-) {
+fn set(table: &mut TomlTable, listens: &[String], sockets: &ListeningSockets) {
     let remaining = listens.iter().filter_map(|listen| kept(listen, sockets));
     let remaining: Vec<String> = remaining.collect();
     if remaining != listens {
@@ -90,8 +88,9 @@ fn report(listen: &str, site: &str, sockets: &ListeningSockets) -> Option<Findin
             "the switch takes over only TCP addresses: the clients of {listen} stay with the old server"
         );
         let remedy = "Let them connect to a TCP address of the site, such as 127.0.0.1:8081, before the old server is stopped.";
-        let name = "UnixSocketNotSwitched";
-        return Some(finding(Severity::Risk, name, message, remedy).of_site(site));
+        return Some(
+            finding(Severity::Risk, UNIX_SOCKET_NOT_SWITCHED, message, remedy).of_site(site),
+        );
     }
     let address = taken_udp_address(listen, sockets)?;
     Some(finding(
@@ -107,7 +106,7 @@ fn report(listen: &str, site: &str, sockets: &ListeningSockets) -> Option<Findin
 fn without_other_address(listens: &[String]) -> Finding {
     finding(
         Severity::Blocks,
-        "UnixSocketNotSwitched",
+        UNIX_SOCKET_NOT_SWITCHED,
         format!(
             "the switch takes over only TCP addresses, and this site responds only at {}",
             listens.join(", ")

@@ -35,7 +35,7 @@ use crate::refusal::Refusal;
 
 pub use refusals::HtaccessLogin;
 pub(crate) use refusals::{Closed, PathQuery};
-pub use report::{decides, survey};
+pub use report::{decides, routes, survey};
 pub use response::Live;
 pub use thread::watch_directories;
 

@@ -23,12 +23,22 @@ pub fn survey(root: &Path, refusals_only: bool) -> Vec<String> {
     })
 }
 
+/// Returns whether the root's own file selects the script for paths without a file. Returns `None` if there is no such
+/// file, or if it contains an error.
+pub fn routes(root: &Path) -> Option<bool> {
+    selects_script(&read(&root.join(".htaccess"))?)
+}
+
+fn selects_script(found: &HtFile) -> Option<bool> {
+    found.problem.is_none().then(|| found.routes())
+}
+
 /// Returns whether the files decide for a site that does not say whether they apply. `Some(true)`: the root's own file
 /// selects the script for paths without a file. `Some(false)`: it does not, or only a file in a subdirectory routes
 /// requests or changes responses. `None`: there is no such file, or the root's file contains an error.
 pub fn decides(root: &Path) -> Option<bool> {
     match read(&root.join(".htaccess")) {
-        Some(found) => found.problem.is_none().then(|| found.routes()),
+        Some(found) => selects_script(&found),
         None => directories(root)
             .any(|below| applies(&below))
             .then_some(false),
